@@ -2,10 +2,14 @@
 
     python -m bench.tuning_lab --environment ENV --output bench/results FILE.json.gz ...
 
+With 20 seeds this takes more than an hour for each file. With --seeds 2 --altered-seeds 0 it takes five to ten minutes on an idle
+machine, most of it for Kernel Tuner's strategies.
+
 Every search has the same budget of different configurations; a failing configuration costs as much as another. Kernel Tuner
-runs in its simulation mode in an environment of its own, which is made if it is missing. The results are tuning_lab.md, .json
-and .svg. --kernel-tuner FILE reads the curves of an earlier run of bench/tuning_lab_kernel_tuner.py instead. Altered versions
-of the files are searched too, and so are --own FILE ..., spaces that were measured here.
+runs in its simulation mode in an environment of its own, which is installed from the network and removed at the end; with
+--environment it is kept. The results are tuning_lab.md, .json and .svg. --kernel-tuner FILE reads the curves of an earlier run
+of bench/tuning_lab_kernel_tuner.py instead. Altered versions of the files are searched too, and so are --own FILE ..., spaces
+that were measured here.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import venv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -28,6 +33,7 @@ import numpy as np
 from bench import tuning_lab_held_out
 from bench.options import parser_of
 from bench.tuning_lab_held_out import ALTERATIONS, RECORDED, altered, differs
+from gpucomp.errors import several
 from gpucomp.tuning import samplers
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.recorded import Recorded, read
@@ -39,6 +45,7 @@ KERNEL_TUNER = "kernel_tuner>=1.5"
 SHOWN = ("model", "tpe", "genetic", "random")  # lines of the plot, beside Kernel Tuner's best strategy
 NEAR = 0.97  # share of the optimum that a search with records is expected to reach
 HARD = 0.97  # an altered space in which random search reaches more after 100 trials says nothing
+TOLD_S = 20.0  # between two lines about the searches of one sampler
 TRANSFER = BUDGETS[:3]  # trials of a search that starts from records
 COLOURS = ("#1b6ac9", "#d1495b", "#3f9b4b", "#888888", "#b07d12")
 
@@ -54,9 +61,17 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def kernel_tuner(files: Sequence[Path], seeds: int, trials: int, folder: Path, curves: Path) -> None:
-    command = [environment(folder), HERE / "tuning_lab_kernel_tuner.py", "--seeds", seeds, "--trials", trials]
-    subprocess.run([str(part) for part in (*command, "--output", curves, *files)], check=True)
+def kernel_tuner(files: Sequence[Path], seeds: int, trials: int, folder: Path | None, curves: Path) -> None:
+    """Write the curves of Kernel Tuner's strategies. ``folder`` keeps its environment; without one it is removed."""
+    with tempfile.TemporaryDirectory(prefix="gpucomp-kernel-tuner-") as temporary:
+        said("Kernel Tuner: preparing its environment")
+        python = environment(folder or Path(temporary) / "environment")
+        command = [python, HERE / "tuning_lab_kernel_tuner.py", "--seeds", seeds, "--trials", trials]
+        subprocess.run([str(part) for part in (*command, "--output", curves, *files)], check=True)
+
+
+def said(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def read_kernel_tuner(path: Path, spaces: Mapping[str, Recorded], trials: int) -> Curves:
@@ -65,7 +80,10 @@ def read_kernel_tuner(path: Path, spaces: Mapping[str, Recorded], trials: int) -
         if (space := spaces.get(row["file"])) is not None:
             fractions = [space.optimum / t if t else 0.0 for t in row["best"][:trials]]
             collected.setdefault(f"kernel tuner {row['strategy']}", {}).setdefault(row["file"], []).append(fractions)
-    return {name: {f: np.array(v) for f, v in own.items()} for name, own in collected.items()}
+    complete = {
+        name: own for name, own in collected.items() if len(own) == len(spaces)
+    }  # tables have a mean over all files
+    return {name: {f: np.array(v) for f, v in own.items()} for name, own in complete.items()}
 
 
 def fingerprint(paths: Iterable[Path], *words: object) -> str:
@@ -102,10 +120,15 @@ class Cache:
         if path is not None and path.exists():
             with np.load(path, allow_pickle=False) as found:
                 return found["curves"], float(found["ms"])
-        searches = [run(seed) for seed in range(seeds)]
+        searches, told = [], time.monotonic()
+        for seed in range(seeds):
+            searches.append(run(seed))
+            if time.monotonic() - told > TOLD_S:
+                told = time.monotonic()
+                said(f"{key}: {seed + 1} of {seeds} searches")
         curves = np.array([found.fractions for found in searches])
         ms = 1e3 * sum(found.sampler_s for found in searches) / curves.size
-        print(f"{key}: {curves[:, min(99, curves.shape[1] - 1)].mean():.3f} after 100", file=sys.stderr, flush=True)
+        said(f"{key}: {curves[:, min(99, curves.shape[1] - 1)].mean():.3f} after 100")
         if path is not None:
             with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
                 np.savez(file, curves=curves, ms=ms)
@@ -261,9 +284,8 @@ def main() -> None:
     parser.add_argument(
         "--environment",
         type=Path,
-        default=Path(".kernel_tuner"),
         metavar="DIR",
-        help="virtual environment with Kernel Tuner; made if it is missing",
+        help="keep the virtual environment with Kernel Tuner here; made if it is missing (default: a temporary folder)",
     )
     parser.add_argument(
         "--kernel-tuner", type=Path, metavar="FILE", help="read Kernel Tuner's curves from this file of an earlier run"
@@ -286,12 +308,21 @@ def main() -> None:
         help="number of searches for each altered space and each --own; 0: none",
     )
     parser.add_argument("--samplers", default="model,tpe,genetic,random", metavar="A,B", help="samplers to compare")
-    parser.add_argument("--output", type=Path, default=HERE / "results", metavar="DIR", help="folder of the report")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("tuning-lab"),
+        metavar="DIR",
+        help="folder of the report; made if it is missing",
+    )
     options = parser.parse_args()
     names = options.samplers.split(",")
     for name in names:
         named.check(name)
     trials = BUDGETS[-1]
+    said(
+        f"{several(len(names), 'sampler')} on {several(len(options.files), 'file')}, each with {several(options.seeds, 'seed')}"
+    )
     spaces = {file.name: read(file)[0] for file in options.files}
     own = {file.name: read(file)[0] for file in options.own if options.altered_seeds}
     curves: Curves = {engine: {} for engine in names}
@@ -310,11 +341,13 @@ def main() -> None:
     rows = held_out(hard, list(own.values()), names, options.altered_seeds, cache)
     if options.only_searches:
         return
+    options.output.mkdir(parents=True, exist_ok=True)
     answers = options.kernel_tuner or options.output / "tuning_lab_kernel_tuner.json"
     if options.kernel_tuner is None:
         kernel_tuner(options.files, options.seeds, trials, options.environment, answers)
     curves |= read_kernel_tuner(answers, spaces, trials)
     write(options.output, curves, list(spaces), pairs, rows, cost, (options.seeds, options.altered_seeds))
+    said(f"-> {options.output / 'tuning_lab.md'}")
 
 
 def write(

@@ -5,7 +5,8 @@
 This imports nothing of gpucomp: bench.tuning_lab makes the environment, calls this and reads the result, a list of
 {"file", "strategy", "seed", "best"}. ``best[k]`` is the smallest time after ``k + 1`` different configurations, in the unit of
 the file, or null as long as none ran. Configurations that failed on the device are legal and cost a trial, as for gpucomp's
-samplers. A strategy that ends before its budget keeps its best.
+samplers. A strategy that ends before its budget keeps its best. One that fails is left
+out: some need a neighbour of each point, which a sparse space lacks.
 """
 
 import argparse
@@ -91,6 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     strategies = options.strategies or [name for name in strategy_map if name not in LEFT_OUT]
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     rows = []
     read = util.read_cache
     with tempfile.TemporaryDirectory() as folder:
@@ -99,11 +101,16 @@ def main() -> None:
             cache = read(str(path), open_cache=False)
             util.read_cache = lambda *_, cache=cache, **__: cache  # parsed once, not once for each run
             for strategy in strategies:
-                start = time.perf_counter()
-                for seed in range(options.seeds):
-                    with contextlib.redirect_stdout(io.StringIO()):
-                        best = search(cache, path, strategy, seed, options.trials)
-                    rows.append({"file": file.name, "strategy": strategy, "seed": seed, "best": best})
+                start, found = time.perf_counter(), []
+                try:
+                    for seed in range(options.seeds):
+                        with contextlib.redirect_stdout(io.StringIO()):
+                            best = search(cache, path, strategy, seed, options.trials)
+                        found.append({"file": file.name, "strategy": strategy, "seed": seed, "best": best})
+                except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                    print(f"{file.name} {strategy}: left out, it failed: {error!r}", file=sys.stderr, flush=True)
+                    continue
+                rows += found
                 seconds = time.perf_counter() - start
                 print(
                     f"{file.name} {strategy}: {options.seeds} searches in {seconds:.1f} s", file=sys.stderr, flush=True

@@ -120,6 +120,18 @@ def neighbours(
     return sorted(found, key=lambda n: math.inf if n.ratio is None else n.ratio)
 
 
+def alone(candidates: Candidates) -> float:
+    """The share of the points without a neighbour, a point that differs in one parameter only."""
+    levels = candidates.ordinals.astype(np.int64)
+    weights = np.random.default_rng(0).integers(1 << 62, size=levels.shape[1])  # equal sums: equal points, but for luck
+    terms = levels * weights
+    lonely = np.ones(len(levels), bool)
+    for j in range(levels.shape[1]):
+        _, group, sizes = np.unique(terms.sum(1) - terms[:, j], return_inverse=True, return_counts=True)
+        lonely &= sizes[group] == 1
+    return float(lonely.mean()) if len(lonely) else 0.0
+
+
 def source_difference(
     render: Callable[[Mapping[str, int]], str], before: Mapping[str, int], after: Mapping[str, int], *, context: int = 3
 ) -> str:

@@ -120,9 +120,14 @@ def default_of(study: Study, finalists: int = 0, came: str = "final", alone: flo
     return Verdict(study.task.default, 1.0, (1.0, 1.0), 0, finalists, True, came, alone)
 
 
+def rivals(study: Study) -> list[Candidate]:
+    """The leaders that a final has to time: none if the best is not clearly faster than the default."""
+    return study.leaders(FINALISTS) if study.best < 1 - TIE / 2 else []
+
+
 def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, seconds: float = PROCESS_S) -> Verdict:
     """The final of a study's leaders: each process is new and has other data, and the default runs between any two samples."""
-    leaders = [c for c in study.leaders(FINALISTS) if study.best < 1 - TIE / 2]
+    leaders = rivals(study)
     if study.fault:
         return default_of(study, came="failed")
     if not leaders:  # an earlier pick has beaten the default, but nothing was timed against it now

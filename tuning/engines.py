@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from gpucomp.schedule import rank
-from gpucomp.schedule.records import Record, distance
+from gpucomp.schedule.records import Record, distance, ratio_of
 from gpucomp.schedule.space import Family
 from gpucomp.targets.back_end import engines_by_body
 from gpucomp.tuning.prior import Prior
@@ -104,7 +104,7 @@ def sources(found: Sequence[Record], task: Task, device: Mapping[str, str]) -> d
                 groups.setdefault((record["kernel"], there), []).append(record)
         near = sorted(groups.values(), key=lambda trials: distance(problem.numbers, trials[0].get("problem", {})))
         result[family.title] = [
-            [(t["configuration"], t["ratio"] if t["invalidity"] == "correct" else None) for t in trials]
+            [(t["configuration"], ratio_of(t) if t["invalidity"] == "correct" else None) for t in trials]
             for trials in near[:SOURCES]
         ]
     return result

@@ -26,8 +26,11 @@ BLUE, ORANGE, GREY = 0, 1, 7
 Labels = Mapping[str, Sequence[str]]
 
 
-def replayed(path: Path, spaces: Sequence[Recorded], results: Sequence[Result]) -> None:
-    """Write a page about searches of recorded spaces: a curve for each sampler, and the shape of each space."""
+def replayed(path: Path, spaces: Sequence[Recorded], results: Sequence[Result], notes: Sequence[str] = ()) -> None:
+    """Write a page about searches of recorded spaces: a curve for each sampler, and the shape of each space.
+
+    ``notes`` are what has to be known of the figures.
+    """
     seeds, trials = results[0].seeds, results[0].trials
     banded = len(results) <= MOST_BANDS * len(spaces)
     place = "the band around it is" if banded else "in parentheses in the table is"
@@ -44,6 +47,7 @@ def replayed(path: Path, spaces: Sequence[Recorded], results: Sequence[Result]) 
     body = [
         "<h1>Searches on recorded spaces</h1>",
         page.paragraph(about),
+        *(page.paragraph(f"Note: {note}.") for note in notes),
         page.heading("How close a search comes to the best point"),
         _charts([curves(space.name, own) for space, own in _by_space(spaces, results)]),
         page.paragraph("Share of the optimum: the best time in the space over the time of the point that was found."),
@@ -116,6 +120,8 @@ def space(
     count, near = int(np.isfinite(seconds).sum()), int((seconds <= NEAR * best).sum())
     fails = "" if failed is None else f", {int(failed.sum())} failed"
     close = f"{near} of them take{'s' if near == 1 else ''} at most {NEAR:g} times the best time."
+    if count < FEW and not sampled:
+        close += f" They are fewer than {FEW}: no share of the variance is drawn."
     return [
         page.paragraph(
             f"{several(len(candidates), 'point')} {'that the search tried' if sampled else 'in the file'}, {count} measured"
@@ -152,7 +158,7 @@ def _drawn(
         groups.append(("of the fastest tenth", [i.among_fast for i in shares]))
     title = "Share of the variance of log time that a parameter explains alone"
     found = [_sorted_times(seconds)]
-    if not sampled or count >= FEW:
+    if count >= FEW:
         found.append(chart.bars(title, [i.name for i in shares], groups))
     if len(shares) > 1:
         wide = [one for one in shares if len(np.unique(candidates.values[:, candidates.names.index(one.name)])) > 2]

@@ -9,8 +9,9 @@ import gzip
 import json
 import math
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -85,6 +86,17 @@ def read(path: Path) -> list[Recorded]:
     if not spaces:
         raise _refused(path, "it has no successful measurement")
     return spaces
+
+
+def distinct(found: Sequence[tuple[Path, Recorded]]) -> list[Recorded]:
+    """The spaces that were read from these files or folders; the folder is put before names that are equal."""
+    count = Counter(space.name for _, space in found)
+    return [
+        replace(space, name=f"{path if path.is_dir() else path.parent}/{space.name}")
+        if count[space.name] > 1
+        else space
+        for path, space in found
+    ]
 
 
 def _refused(path: Path, why: str) -> UsageError:
@@ -181,9 +193,10 @@ def _lines(path: Path) -> list[Recorded]:
         else:
             extents[key] = tuple(record["problem"].values())
             labels[record["kernel"]] = record["label"]
+    devices = Counter(kernel for kernel, _ in groups)
     return [
         space_of(
-            _title(path, kernel, labels.get(kernel, "")),
+            _title(path, kernel, labels.get(kernel, ""), device if devices[kernel] > 1 else None),
             device[-1] or device[1],
             rows,
             extents.get((kernel, device), ()),
@@ -192,16 +205,17 @@ def _lines(path: Path) -> list[Recorded]:
     ]
 
 
-def _title(path: Path, kernel: str, label: str) -> str:
-    """As ``records show`` names the kernel: the start of its digest, and its label."""
-    return f"{path.name}: {kernel[:12]} {label}".rstrip()
+def _title(path: Path, kernel: str, label: str, device: Device | None) -> str:
+    """As ``records show`` names the kernel: the start of its digest, its label, and the device where there are several."""
+    where = "" if device is None else f", {device[0]}:{device[1]} {device[2]}".rstrip()
+    return f"{path.name}: {kernel[:12]} {label}".rstrip() + where
 
 
 def _of_record(record: records.Record) -> Row:
     values = {"engine": record["engine"], **record["configuration"]}
     if record["invalidity"] != "correct":
         return Row(values, None, cause=record["invalidity"][:80])
-    return Row(values, record["ratio"])  # relative to the default beside it: a slower clock slows both
+    return Row(values, records.ratio_of(record))  # relative to the default beside it: a slower clock slows both
 
 
 def _is_time(value: Any) -> TypeGuard[float]:

@@ -316,7 +316,7 @@ def portfolio(found: Iterable[Record], most: int) -> list[Record]:
         if record["kind"] == "trial" and record["invalidity"] == "correct":
             key = record["kernel"], record["engine"], *records.device_key(record["device"])
             groups.setdefault(key, []).append(record)
-    fastest = [record for group in groups.values() for record in sorted(group, key=lambda r: r["ratio"])[:most]]
+    fastest = [record for group in groups.values() for record in sorted(group, key=records.ratio_of)[:most]]
     return [{name: record[name] for name in SHORT if name in record} for record in fastest]
 
 

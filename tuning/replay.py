@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.errors import UsageError
+from gpucomp.errors import UsageError, several
+from gpucomp.tuning.analysis import alone
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.recorded import Recorded
 from gpucomp.tuning.samplers import DEFAULT, named
@@ -21,6 +22,8 @@ from gpucomp.tuning.samplers.ask_tell import AskTell
 from gpucomp.tuning.samplers.named import Wanted
 
 BUDGETS = (25, 50, 100, 200)
+SPARSE = 0.5  # share of the points of a space without a neighbour
+MOST_NAMED = 3  # spaces in a note
 SEEDS = 4  # of fewer searches, the bootstrap's 95 % interval is their range
 
 
@@ -168,6 +171,38 @@ def replay(
         curve_low=tuple(low.round(5).tolist()),
         curve_high=tuple(high.round(5).tolist()),
     )
+
+
+def notes(spaces: Sequence[Recorded], trials: int, faults: Faults) -> list[str]:
+    """What a reader has to know of the figures of these searches: whole spaces, missing neighbours, noise."""
+    found = []
+    whole = [space for space in spaces if len(space.candidates) <= trials]
+    if whole:
+        found.append(
+            f"in {_counted(whole, spaces)}, there are no more points than a search has trials ({trials}): every search comes to "
+            "see all of them, whatever the sampler"
+        )
+    sparse = [space for space in spaces if len(space.candidates) > 1 and alone(space.candidates) > SPARSE]
+    if sparse:
+        found.append(
+            f"in {_counted(sparse, spaces)}, few points have a neighbour, a point that differs in one parameter only: genetic "
+            "finds no children there and draws at random"
+        )
+    if faults.noise or faults.throttle:
+        found.append(
+            "times vary in these searches, and a figure is the true time of the point that looked fastest: it can fall with more "
+            "trials, because more points have a chance to look fast"
+        )
+    return found
+
+
+def _counted(some: Sequence[Recorded], spaces: Sequence[Recorded]) -> str:
+    return f"{len(some)} of {several(len(spaces), 'space')} ({_named(some)})"
+
+
+def _named(spaces: Sequence[Recorded]) -> str:
+    names = [space.name for space in spaces]
+    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
 
 
 def certainty(seeds: int) -> str:

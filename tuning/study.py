@@ -17,7 +17,7 @@ from gpucomp.errors import DeviceError, GpucompError, RecordError
 from gpucomp.kernel.passes.pack_weights import Packed, packed_constant
 from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.engine_hash import engine_hash
-from gpucomp.schedule.records import Record, source_hash
+from gpucomp.schedule.records import Record, ratio_of, source_hash
 from gpucomp.tuning import messages
 from gpucomp.tuning.checks import RUNS
 from gpucomp.tuning.engines import Engines
@@ -276,7 +276,7 @@ class Study:
 
     def _seconds(self, record: Record) -> float | None:
         """The time of a trial, scaled to the default's time in this run."""
-        return record["ratio"] * self.anchor_s if record["invalidity"] == "correct" else None
+        return ratio_of(record) * self.anchor_s if record["invalidity"] == "correct" else None
 
     def _seen(self, record: Record) -> None:
         self.trials.append(record)
@@ -399,14 +399,22 @@ class Study:
 
     @property
     def best(self) -> float:
-        """The smallest ratio of a correct candidate."""
-        return min((t["ratio"] for t in self.trials if t["invalidity"] == "correct"), default=1.0)
+        """The smallest ratio of a correct candidate; 1 for the default, however its own trial came out."""
+        return min((ratio_of(t) for t in self.trials if t["invalidity"] == "correct"), default=1.0)
+
+    @property
+    def winner(self) -> Candidate:
+        """The candidate with the smallest ratio; the default before there is a trial."""
+        right = [t for t in self.trials if t["invalidity"] == "correct"]
+        families = {family.title: family for family in self.task.engines}
+        found = min((t for t in right if t["engine"] in families), key=ratio_of, default=None)
+        return self.task.default if found is None else Candidate(families[found["engine"]], found["configuration"])
 
     def leaders(self, count: int) -> list[Candidate]:
         """The fastest correct candidates, without the default and without those so slow that they ran only once."""
         families = {family.title: family for family in self.task.engines}
         whole = [t for t in self.trials if t["invalidity"] == "correct" and t.get("runs", RUNS) == RUNS]
-        right = sorted(whole, key=lambda t: t["ratio"])
+        right = sorted(whole, key=ratio_of)
         found = [Candidate(families[t["engine"]], t["configuration"]) for t in right if t["engine"] in families]
         return [c for c in found if c.key != self.task.default.key][:count]
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from gpucomp import files
-from gpucomp.errors import ScheduleError, UsageError
+from gpucomp.errors import ScheduleError, UsageError, several
 from gpucomp.report import chart, page
 from gpucomp.report.chart import Axis, Series
 from gpucomp.schedule import records
-from gpucomp.schedule.records import Record
+from gpucomp.schedule.records import Record, ratio_of
 from gpucomp.tuning.analysis import source_difference
 from gpucomp.tuning.page import FEW, GREY, space
 from gpucomp.tuning.recorded import Row, space_of
@@ -30,7 +30,8 @@ MOST_LINES = 400  # of a diff of two sources
 
 def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title: str = "What tuning found") -> int:
     """Write a page about the trials in ``found``; return how many kernels have a section there. ``tasks`` are the tasks of a
-    model by kernel, for the sources. Kernels without a successful trial are in the first table only.
+    model by kernel, for the sources. Kernels without a successful trial are in the first table only, and those that were not
+    tried are in a folded table.
 
     Raises ``UsageError`` if no trial succeeded, or if the file cannot be written.
     """
@@ -41,10 +42,13 @@ def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title:
     if not any(one.right for one in told.values()):
         raise UsageError("no trial in these records succeeded, so there is nothing to report")
     order = sorted(told, key=lambda key: (told[key].ratio, key))
-    parts = [page.heading(title, 1), page.table(HEAD, [told[key].row for key in order])]
+    listed = [key for key in order if told[key].trials or told[key].pick is not None]
+    parts = [page.heading(title, 1), page.table(HEAD, [told[key].row for key in listed])]
     shown = [key for key in order if told[key].right]
-    if others := len(order) - len(shown):
-        parts.append(page.paragraph(f"{others} of these kernels have no section below: no trial of theirs succeeded."))
+    if failed := sum(bool(told[key].trials) for key in listed) - len(shown):
+        parts.append(page.paragraph(f"{failed} of these kernels have no section below: no trial of theirs succeeded."))
+    if untried := [told[key].row[:3] for key in order if key not in listed]:
+        parts.append(page.folded(f"{several(len(untried), 'more kernel')} not tried", page.table(HEAD[:3], untried)))
     for key in shown:
         parts += _kernel(told[key], tasks.get(key[0]))
     files.write(path, page.page(title, parts))
@@ -77,18 +81,18 @@ class _Told:
         self.problem: Mapping[str, int] = next((r["problem"] for r in group if r["kind"] == "task"), {})
         self.kernel, self.device = group[0]["kernel"], group[0]["device"]
         self.default = next((r for r in self.trials if r.get("default")), None)
-        self.winner: Record | None = min(self.right, key=lambda r: r["ratio"], default=None)
+        self.winner: Record | None = min(self.right, key=ratio_of, default=None)
 
     @property
     def ratio(self) -> float:
         """The time over the default's: that of the pick, or of the search's best."""
         if self.pick is not None:
             return float(self.pick["ratio"])
-        return float(self.winner["ratio"]) if self.winner is not None else math.inf
+        return ratio_of(self.winner) if self.winner is not None else math.inf
 
     @property
     def row(self) -> list[str]:
-        best = f"{1 / self.winner['ratio']:.3f}" if self.winner is not None else "-"
+        best = f"{1 / ratio_of(self.winner):.3f}" if self.winner is not None else "-"
         gain, sure, chosen = "-", "-", "-"
         if self.pick is not None:
             low, high = _interval(self.pick)
@@ -156,17 +160,17 @@ def caveat(measured: int) -> str:
 
 
 def _best(right: Sequence[Record], engine: str) -> float:
-    return min(float(t["ratio"]) for t in right if t["engine"] == engine)
+    return min(ratio_of(t) for t in right if t["engine"] == engine)
 
 
 def _row(trial: Record) -> Row:
     good = trial["invalidity"] == "correct"
-    return Row(trial["configuration"], trial["ratio"] if good else None, cause=trial["invalidity"][:80])
+    return Row(trial["configuration"], ratio_of(trial) if good else None, cause=trial["invalidity"][:80])
 
 
 def _progress(trials: Sequence[Record]) -> str:
     """A chart of the search: each trial's time over the default's, and the best so far."""
-    ratios = [float(t["ratio"]) if t["invalidity"] == "correct" else math.inf for t in trials]
+    ratios = [ratio_of(t) if t["invalidity"] == "correct" else math.inf for t in trials]
     numbers = range(1, len(trials) + 1)
     marks = Series("trial", numbers, ratios, colour=GREY, points=True, notes=list(map(_words, trials)))
     line = Series("best so far", numbers, list(accumulate(ratios, min)), steps=True)

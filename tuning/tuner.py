@@ -47,8 +47,8 @@ MODEL_S = 1.5  # of running whole models in turn, in each process
 MODEL_ROUNDS = 20
 MODEL_LIMIT_S = 300.0
 BUILDS = 2  # built models that are kept as files besides the untuned one: each contains all weights
-RESERVED = 0.3  # largest share of a budget that is kept for finals and whole models
-FINAL_S = 8.0  # estimated time of one task's final
+RESERVED = 0.5  # largest share of a search's time that is kept for finals and whole models
+FINAL_S = 12.0  # least time that is kept for one task's final, which runs at least three processes
 TEN_MINUTES = 600.0
 FOREVER = 1e9
 
@@ -58,7 +58,7 @@ class TuneOptions:
     """The options of a tuning run.
 
     budget     seconds for the whole run; ``None``: the run ends when nothing is worth measuring any more
-    trials     number of measurements for all tasks together; ``None``: no limit
+    trials     number of measurements for all tasks together, besides those of the defaults; ``None``: no limit
     sampler    proposes the candidates: a name, ``package.module:Class``, or an optuna sampler
     storage    keeps the optuna studies, for optuna-dashboard: a URL, the path of a journal file, or an optuna storage
     seed       of the sampler's random numbers
@@ -194,7 +194,7 @@ def tune(
     """Search schedules for a model's kernels on a device of this machine.
 
     budget   seconds for the whole run; without it and ``trials``, the search ends when the next batch is expected to save < 0.1 %
-    trials   number of measurements for all kernels together
+    trials   number of measurements for all kernels together, besides one of each default
     records  a folder or a .jsonl file for all measurements; what it has already is not measured again. Give it to
              ``gpucomp.compile``
     options  all other ``TuneOptions``; its budget and trials are used if they are not given here
@@ -353,24 +353,55 @@ def space_size(task: Task, options: TuneOptions) -> int:
 
 
 def _search(state: State, options: TuneOptions, watch: Watch) -> None:
-    """Run batches, each for the task that promises the most, until budget, trials or expected gains are used up."""
-    reserve = 0.0
-    if options.budget is not None:
-        reserve = min(RESERVED * options.budget, FINAL_S * len(state.studies) + 4 * MODEL_PROCESSES * MODEL_S)
+    """Run batches, each for the task that promises the most, until budget, trials or expected gains are used up.
+
+    The time for the finals of what was found is kept. A task is begun only if there is time for a batch of it and its final.
+    """
     enough = ENOUGH if options.trials is None else 0.0
+    most = RESERVED * state.left
     studies = {id(study.progress): study for study in state.studies}
     tools = state.studies[0].tools
-    while state.left > reserve:
+    while True:
         tools.recruited()
         batch = BATCH * len(tools.runners)
         wanted = batch if options.trials is None else min(batch, options.trials - state.trials)
-        chosen = following(state.progress, enough=enough) if wanted > 0 else None
+        possible = [study.progress for study in state.studies if _affordable(state, study, options)]
+        chosen = following(possible, enough=enough) if wanted > 0 else None
         if chosen is None:
             return
         study = state.current = studies[id(chosen)]
+        kept = min(reserved(state, study, options), most)
+        in_time = partial(_in_time, state, kept)
+        if not in_time():
+            return
         watch(state)
-        state.trials += study.batch(wanted, lambda: state.left > reserve)
+        state.trials += study.batch(wanted, in_time)
         watch(state)
+
+
+def _in_time(state: State, kept: float) -> bool:
+    return state.left > kept
+
+
+def _affordable(state: State, study: Study, options: TuneOptions) -> bool:
+    """Whether ``study`` was begun, or leaves time for all finals after a batch of it. One is begun in any case."""
+    if study.progress.batches or not any(s.progress.batches for s in state.studies):
+        return True
+    return reserved(state, study, options) + final_s(state, study) <= state.left
+
+
+def reserved(state: State, more: Study, options: TuneOptions) -> float:
+    """Seconds that finals need, of the studies with a rival of the default and of ``more``, and comparisons of the model."""
+    coming = [study for study in state.studies if study is more or choice.rivals(study)]
+    comparisons = 4 * MODEL_PROCESSES * MODEL_S if options.whole else 0.0
+    return sum(final_s(state, study) for study in coming) + comparisons
+
+
+def final_s(state: State, study: Study) -> float:
+    """The time that a final is expected to take: it builds and times about as much as a batch."""
+    costs = [s.progress.cost for s in state.studies if s.progress.batches]
+    own = study.progress.cost if study.progress.batches else statistics.fmean(costs) if costs else FINAL_S
+    return max(FINAL_S, own)
 
 
 def _finals(state: State, watch: Watch) -> None:
@@ -381,7 +412,7 @@ def _finals(state: State, watch: Watch) -> None:
         study.tools.settle()
         watch(state)
         digest = study.task.kernel.digest
-        if state.left < FINAL_S / 2:
+        if state.left < FINAL_S / 2 and (choice.rivals(study) or len(study.trials) < 2):
             state.verdicts[digest] = choice.default_of(study, came="not reached")
         else:
             with study.tools.runner.exclusive():

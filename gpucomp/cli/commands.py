@@ -483,6 +483,7 @@ def _show_profile(found: Profile) -> None:
     click.echo("=== Profile ===")
     print_tables(**_tables(found))
     lines = [*profile.summary(found.rows, found.ceilings), *profile.threads_said(found.runs, found.ceilings)]
+    lines += profile.LEGEND if found.ceilings is not None else ()
     click.echo("\n".join(lines))
 
 

@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.artifact.plan import FEWER_OPERATIONS
 from gpucomp.cli.show import size
 from gpucomp.cli.tables import table
+from gpucomp.errors import several
 from gpucomp.extras import install
 from gpucomp.kernel.step import KernelStep
 from gpucomp.targets import sass
@@ -118,11 +120,16 @@ def _totals(found: Sequence[Cost], target: Target, device: Device, spilling: int
     spills = "" if spilling is None else f", spills in {spilling}"
     rates = f"{device.units} units at {device.ghz} GHz, {device.dram_gbs:.0f} GB/s, {device.launch_us} us per launch"
     launches = f"{len(found) * device.launch_us:.0f} us of launches"
+    fewer = sum(c.engine in FEWER_OPERATIONS for c in found)
+    by_bytes = (
+        [f"floor     of {several(fewer, 'kernel')} by Winograd's algorithm: that of the bytes alone"] if fewer else []
+    )
     return [
         "",
         f"device    {target.name} as {device.name}: {rates}",
         f"kernels   {len(found)}{spills}",
         f"predicted {total:.0f} us per run; floor {floor:.0f} us without launches, {launches}",
+        *by_bytes,
     ]
 
 
@@ -233,9 +240,13 @@ def spaces(lowered: Lowered, target: Target) -> list[str]:
             if key not in rows:
                 everything = math.prod(len(p.choices) for p in family.params)
                 shown = " ".join(f"{k}={v}" for k, v in problem.numbers.items())
-                rows[key] = (family.title, everything, legal(family, problem, target.limits), shown)
-    counted = [(*row[:3], uses[key], row[3]) for key, row in rows.items()]
-    return table(("engine", "raw", "legal", "kernels", "problem"), counted, "spaces")
+                rows[key] = (step.kernel.label, family.title, everything, legal(family, problem, target.limits), shown)
+    counted = [(*row[:4], uses[key], row[4]) for key, row in rows.items()]
+    legend = (
+        "kernel: the first one with this problem; raw: all combinations of parameters; legal: those that can run here, where ~ "
+        f"is an estimate from {SAMPLE} of them; tune searches a sample of a large space, see tune --dry-run"
+    )
+    return [*table(("kernel", "engine", "raw", "legal", "kernels", "problem"), counted, "spaces"), legend]
 
 
 def legal(family: Family, problem: Sizes, limits: Limits) -> str:

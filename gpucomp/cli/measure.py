@@ -103,11 +103,13 @@ def summary(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> lis
         f"Noise: {100 * latency.noise:.1f} % (interquartile range over median of {several(len(latency.samples_ms), 'sample')})",
     ]
     if latency.noise > UNSTABLE:
-        lines.append(
-            f"Diagnosis: unstable, noise is above {100 * UNSTABLE:.1f} %: "
-            "other programs share the machine, or clocks vary; compare medians of several runs"
-        )
+        lines.append(unstable(f"noise is above {100 * UNSTABLE:.1f} %", "compare medians of several runs"))
     return lines
+
+
+def unstable(sign: str, advice: str) -> str:
+    """The diagnosis of a machine whose times vary: by which ``sign``, and what to do about it."""
+    return f"Diagnosis: unstable, {sign}: other programs share the machine, or clocks vary; {advice}"
 
 
 def method(latency: Latency, target: str, inputs: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.table import Table
 
+from gpucomp.artifact.plan import FEWER_OPERATIONS
 from gpucomp.cli.show import counted
 from gpucomp.errors import several
 from gpucomp.runtime.ceilings import Ceilings, Span
@@ -22,7 +23,12 @@ from gpucomp.runtime.executable import KernelInfo
 
 DISTURBED = 0.1  # share by which two measurements of the ceilings may differ
 ABOVE = 0.05  # share by which a kernel may be above them; copies of some sizes have measurement errors of this size
-FEWER = ("contraction/winograd",)  # engines that do fewer operations than are counted
+HALF = 0.5  # a share that says what limits a kernel: two others cannot be as large, and nothing unknown is much larger
+LEGEND = (
+    "of peak: share of the machine's f32 multiply-adds; of copy: share of the bandwidth of a copy of as many bytes",
+    "idle: share of all threads' time without work of this kernel, so at least 50% if one of two threads runs it",
+    "limit: compute, bandwidth or waiting, the largest of these three shares; - if none is at least 50%",
+)
 Run = tuple[list[float], list[Span]]  # seconds of each launch, and the spans in which threads were busy
 
 
@@ -32,7 +38,7 @@ class Row:
     bandwidth of a copy of as many bytes, ``idle`` of the threads' time in which they had no work of this launch.
     ``arithmetic`` is the type of the numbers that ``operations`` counts.
 
-    ``limit`` names the largest of ``of_peak``, ``of_copy`` and ``idle``.
+    ``limit`` names the largest of ``of_peak``, ``of_copy`` and ``idle`` if it is at least ``HALF``.
     """
 
     number: int
@@ -120,15 +126,15 @@ def _row(
     moved = info.traffic / seconds if timed and info.traffic else None
     of_peak = of_copy = idle = floor = None
     if ceilings is not None and info.traffic is not None:
-        copied = info.traffic / ceilings.bandwidth(info.traffic)
-        counts = operations and info.arithmetic == "f32" and info.family not in FEWER
+        copied = info.traffic / ceilings.bandwidth(info.held or info.traffic)
+        counts = operations and info.arithmetic == "f32" and info.family not in FEWER_OPERATIONS
         computed = operations / ceilings.flops if operations and counts else 0.0
         floor = max(copied, computed) if computed or not operations else None
         of_copy = copied / seconds if timed else None
         of_peak = computed / seconds if timed and computed else None
         idle = statistics.median(_idle(launch, run, ceilings.threads) for run in runs)
     found = {"compute": of_peak, "bandwidth": of_copy, "waiting": idle}
-    known = {name: value for name, value in found.items() if value is not None}
+    known = {name: value for name, value in found.items() if value is not None and round(value, 3) >= HALF}
     return Row(
         launch + 1,
         info.name,
@@ -237,7 +243,7 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
         lines[0] += f", {work / ms / 1e6:.4g} GFLOP/s"
     if ceilings is None:
         return [*lines, "Ceilings: not measured on this device, so peaks and limits are unknown"]
-    others = [r for r in found if r.operations and (r.arithmetic != "f32" or r.family in FEWER)]
+    others = [r for r in found if r.operations and (r.arithmetic != "f32" or r.family in FEWER_OPERATIONS)]
     counted = [r for r in found if r not in others]
     counted_ms, counted_work = sum(r.ms for r in counted), sum(r.operations or 0 for r in counted)
     if counted_ms and counted_work:
@@ -256,7 +262,7 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
 
 def _words(others: Sequence[Row]) -> str:
     """``12 launches of Winograd's algorithm and 1 launch of other numbers than f32``"""
-    fewer = sum(row.family in FEWER for row in others)
+    fewer = sum(row.family in FEWER_OPERATIONS for row in others)
     parts = [
         f"{count} {'launch' if count == 1 else 'launches'} of {what}"
         for count, what in ((fewer, "Winograd's algorithm"), (len(others) - fewer, "other numbers than f32"))

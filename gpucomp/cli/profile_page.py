@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpucomp import files
-from gpucomp.cli.profile import Profile, Row, number, percent, significant, summary, threads_said
+from gpucomp.cli.profile import LEGEND, Profile, Row, number, percent, significant, summary, threads_said
 from gpucomp.cli.profile import trace as timeline
 from gpucomp.cli.show import counted
 from gpucomp.report import page
@@ -52,6 +52,7 @@ def text(found: Profile, model: str, about: Sequence[str]) -> str:
         _strip(order, families, colours),
         page.heading(HEADING[without]),
         page.paragraph(f"{BARS} {NO_FLOORS if without else FLOORS}"),
+        *([] if without else [page.paragraph("; ".join(LEGEND) + ".")]),
         f'<p class="sort">Order: {" ".join(buttons)}</p>',
         '<div class="scroll"><table class="kernels"><thead><tr>',
         "".join(f"<th>{shown('time' if without and name == 'time and floor' else name)}</th>" for name in head),

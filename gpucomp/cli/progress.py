@@ -1,8 +1,12 @@
-"""Progress: one moving line on a terminal, with what is done, what is left and how long that takes. Nothing in a pipe."""
+"""Progress: one moving line on a terminal, with what is done, what is left and how long that takes.
+
+In a pipe nothing is shown, or a line now and then.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,14 +83,16 @@ class Line:
 
 
 @contextmanager
-def progress(title: str, seconds: float | None = None) -> Iterator[Report]:
+def progress(title: str, seconds: float | None = None, *, every: float | None = None) -> Iterator[Report]:
     """Show ``title`` while the block runs. The block can call the yielded function with (stage, done, total).
 
-    The line is redrawn by a thread of its own, so it moves while the block computes.
+    The line is redrawn by a thread of its own, so it moves while the block computes. Where stderr is no terminal, it is
+    written there each ``every`` seconds, or never.
     """
     line = Line(title, seconds)
     if not sys.stderr.isatty():
-        yield line.report
+        with _written(line, every):
+            yield line.report
         return
     from rich.console import Console
     from rich.live import Live
@@ -95,3 +101,23 @@ def progress(title: str, seconds: float | None = None) -> Iterator[Report]:
     spinner = Spinner("dots", text=line)
     with Live(spinner, console=Console(stderr=True), refresh_per_second=REDRAWN, transient=True):
         yield line.report
+
+
+@contextmanager
+def _written(line: Line, every: float | None) -> Iterator[None]:
+    if every is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(every):
+            print(line, file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=write, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

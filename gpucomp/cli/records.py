@@ -254,7 +254,9 @@ def study_records(
     tasks = tasks_of(model) if model is not None else []
     shown = study_page.write(output, found, {task.kernel.digest: task for task in tasks})
     count = len(_grouped(found))
-    rest = f"; {count - shown} without a successful trial are in its first table only" if count > shown else ""
+    tried = len({(r["kernel"], *_device_of(r)) for r in found if r["kind"] == "trial"})
+    others = [(tried - shown, "without a successful trial"), (count - tried, "not tried")]
+    rest = "".join(f"; {number} {what}" for number, what in others if number)
     click.echo(f"{shown} of {count} kernels and devices -> {output}{rest}")
 
 
@@ -264,9 +266,13 @@ Group = tuple[str, str, str, str]  # kernel, and the device's kind, architecture
 def _grouped(found: Sequence[Record]) -> dict[Group, list[Record]]:
     groups: dict[Group, list[Record]] = {}
     for record in found:
-        device = record["device"]
-        groups.setdefault((record["kernel"], device["kind"], device["arch"], device["name"]), []).append(record)
+        groups.setdefault((record["kernel"], *_device_of(record)), []).append(record)
     return groups
+
+
+def _device_of(record: Record) -> tuple[str, str, str]:
+    device = record["device"]
+    return device["kind"], device["arch"], device["name"]
 
 
 def _device(group: Group) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from gpucomp.tuning.replay import Result
 
+TOLD_S = 30.0  # between two lines of progress where there is no terminal
 FIGURES = ("file", "sampler", "points", "seeds", "trials", "fraction of the optimum", "low", "high", "ms/trial")
 
 
@@ -130,8 +131,8 @@ def replay(
     faults = laboratory.Faults(noise=noise, failing=failing, throttle=throttle)
     known = [space for path in others for space in recorded.read(path)]
     results: list[Result] = []
-    with progress("searching") as tell:
-        spaces = [space for path in files for space in recorded.read(path)]
+    with progress("searching", every=TOLD_S) as tell:
+        spaces = recorded.distinct([(path, space) for path in files for space in recorded.read(path)])
         for space in spaces:
             for name in names:
                 tell("search", len(results), len(spaces) * len(names), f"{space.name}, {name}")
@@ -139,16 +140,19 @@ def replay(
                     space, name, trials=trials, seeds=seeds, others=known, faults=faults, batch=batch
                 )
                 results.append(found)
+    notes = laboratory.notes(spaces, trials, faults)
     if study is not None:
         from gpucomp.tuning import page
 
-        page.replayed(study, spaces, results)
+        page.replayed(study, spaces, results, notes)
     text = json.dumps([found.as_json() for found in results], indent=1)
     table(FIGURES, [row for found in results for row in _figures(found)], "searches")  # for --csv
     if report is not None and str(report) == "-":
         click.echo(text)
         return
     draw_tables(_table(results))
+    for note in notes:
+        click.echo(plain(f"note: {note}"))
     if report is not None:
         write(report, text + "\n")
 

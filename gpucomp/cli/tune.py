@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpucomp import config
-from gpucomp.cli import tensors
+from gpucomp.cli import measure, tensors
 from gpucomp.cli.options import CONSTANTS_HELP, KEEP_FP32_HELP, PRECISION_HELP, SAMPLERS_HELP, SHAPES_HELP, TARGET_HELP
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported, table
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = "tuning-records"
+UNSTEADY = 0.1  # share by which a default schedule beside itself may differ
+TOLD_S = 30.0  # between two lines of progress where there is no terminal
 HELD = 1.02  # times as fast: less is within the noise of a search
 LOCK_HELP = "Lock this file during each measurement. Searches with the same FILE then measure in turn."
 NOTHING_VALID = 8  # exit code: the budget ended and no candidate was valid
@@ -179,7 +181,11 @@ def terminable() -> Iterator[None]:
     help="Time limit of the whole search: 90s, 20m, 1.5h. Default: until more measurements are not worth their time.",
 )
 @click.option(
-    "--trials", type=click.IntRange(1), metavar="N", help="Largest number of measurements, for all kernels together."
+    "--trials",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Largest number of measurements, for all kernels together. Those of the default schedules, one for each kernel, do "
+    "not count.",
 )
 @click.option(
     "--records",
@@ -222,7 +228,11 @@ def terminable() -> Iterator[None]:
 )
 @certificates
 @click.option("--resume", is_flag=True, help="Continue from the records in DIR. It is an error if there are none.")
-@click.option("--dry-run", is_flag=True, help="Print the kernels and the sizes of their spaces. Measure nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the kernels and how many schedules a search of each chooses from. Measure nothing.",
+)
 @click.option(
     "--json",
     "report",
@@ -354,6 +364,7 @@ def _write_report(path: Path, tuned: Tuned) -> None:
 def planned(tasks: Sequence[Any], options: Any) -> list[str]:
     """One row for each task that would be searched."""
     from gpucomp.tuning import tuner
+    from gpucomp.tuning.engines import MOST
 
     rows = []
     for number, task in enumerate(tasks, start=1):
@@ -361,7 +372,14 @@ def planned(tasks: Sequence[Any], options: Any) -> list[str]:
         size = tuner.space_size(task, options)
         schedule = " ".join(f"{k}={v}" for k, v in task.default.schedule.items())
         rows.append((number, task.label, task.launches, f"{1e-9 * task.flops:.4g}", size, engines, task.tier, schedule))
-    return table(("#", "kernel", "launches", "GFLOP", "candidates", "engines", "tier", "default"), rows, "tasks")
+    legend = (
+        f"candidates: the schedules that a search chooses from, up to {MOST} of an engine. Larger spaces are sampled; inspect "
+        "--spaces has their sizes"
+    )
+    return [
+        *table(("#", "kernel", "launches", "GFLOP", "candidates", "engines", "tier", "default"), rows, "tasks"),
+        legend,
+    ]
 
 
 def _rows(state: State) -> Iterator[tuple[str, ...]]:
@@ -380,7 +398,7 @@ def _rows(state: State) -> Iterator[tuple[str, ...]]:
             f"{1e6 * task.seconds:.1f}",
             f"{1e6 * best:.1f}",
             f"{1 / ratio:.2f}",
-            *([_roof(study, best)] if task.target.device is not None else []),
+            *([_roof(study, best, verdict)] if task.target.device is not None else []),
             str(made.trials),
             invalid,
             study.fault or _final(study, verdict),
@@ -412,11 +430,16 @@ def _final(study: Study, verdict: Verdict | None) -> str:
     return f"{1 / verdict.ratio:.2f} x"
 
 
-def _roof(study: Study, best: float) -> str:
+def _roof(study: Study, best: float, verdict: Verdict | None) -> str:
+    """The floor of the best schedule's engine over its time."""
     from gpucomp.schedule.analytic import floor_us
 
     device = study.task.target.device
-    return f"{100 * floor_us(study.task.kernel, device) / (1e6 * best):.0f}" if device is not None and best else "-"
+    if device is None or not best:
+        return "-"
+    decided = verdict is not None and verdict.decided
+    engine = verdict.candidate.family.title if verdict is not None and decided else study.winner.family.title
+    return f"{100 * floor_us(study.task.kernel, device, engine) / (1e6 * best):.0f}"
 
 
 def _header(state: State) -> tuple[str, ...]:
@@ -441,22 +464,24 @@ def task_table(state: State) -> list[str]:
     return table(_header(state), _rows(state), "tasks")
 
 
-def line(state: State) -> str:
-    """What is searched, how far it is, and the best so far over the default."""
+def line(state: State, trials: int = 0) -> str:
+    """What is searched, how far it is, and the best so far over the default. ``trials`` is their largest number, or 0."""
     study = state.current
     label = study.task.label if study is not None else ""
     if state.phase != "search" or study is None:
         return " ".join(part for part in (state.phase, label) if part)
     number = list(state.studies).index(study) + 1
     best = f"{1 / study.best:.2f} x its default, " if study.trials else ""
-    return f"kernel {number} of {len(state.studies)}, {best}{label}, trial"
+    trial = "trial" if trials > 1 else f"trial {state.trials}"  # the progress line ends in how many of how many
+    return f"kernel {number} of {len(state.studies)}, {best}{label}, {trial}"
 
 
 @contextmanager
 def watching(options: TuneOptions) -> Iterator[Watch]:
-    """Show the state of a search as a line on a terminal."""
-    with progress("tuning", options.budget) as report:
-        yield lambda state: report(state.phase, state.trials, options.trials or 0, line(state))
+    """Show the state of a search as a line on a terminal; without one, write it now and then."""
+    trials = options.trials or 0
+    with progress("tuning", options.budget, every=TOLD_S) as report:
+        yield lambda state: report(state.phase, state.trials, trials, line(state, trials))
 
 
 def untried(state: State, options: TuneOptions) -> list[str]:
@@ -472,17 +497,37 @@ def untried(state: State, options: TuneOptions) -> list[str]:
     return [f"{said}the budget of {limit} went to kernels that promised more; --resume goes on with them"]
 
 
+def unsteady(state: State) -> list[str]:
+    """A diagnosis if a default schedule that was timed beside itself seemed to be another one."""
+    apart = [
+        max(t["ratio"], 1 / t["ratio"]) - 1
+        for study in state.studies
+        for t in study.trials
+        if t.get("default") and t["invalidity"] == "correct"
+    ]
+    if not apart or max(apart) <= UNSTEADY:
+        return []
+    count = sum(one > UNSTEADY for one in apart)
+    sign = (
+        f"the default schedule beside itself differs by up to {100 * max(apart):.0f} %, in {count} of "
+        f"{several(len(apart), 'kernel')} by more than {100 * UNSTEADY:.0f} %"
+    )
+    return [measure.unstable(sign, "only the finals' ratios are to be trusted, so search again when it is quiet")]
+
+
 def result(tuned: Tuned, took: float, options: TuneOptions) -> list[str]:
     """The table, the model's gain, and what more time would gain."""
     state = tuned.state
     lines = task_table(state)
     picked = tuned.changed  # without the picks of a default, which change nothing
     trials = sum(len(s.trials) for s in state.studies)
+    defaults = sum(bool(t.get("default")) for s in state.studies for t in s.trials)
     lines.append(
-        f"{several(trials, 'trial')} of {several(len(state.studies), 'kernel')} in {took:.0f} s; "
+        f"{several(trials, 'trial')} of {several(len(state.studies), 'kernel')} in {took:.0f} s, {defaults} of them of default "
+        f"schedules; "
         f"{several(picked, 'schedule')} changed"
     )
-    lines += untried(state, options)
+    lines += [*unsteady(state), *untried(state, options)]
     if tuned.comparison.ratios and tuned.untuned_s:
         low, high = tuned.comparison.interval
         ratio = tuned.comparison.median

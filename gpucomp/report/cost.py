@@ -13,6 +13,7 @@ from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.planning import Rendered
 from gpucomp.schedule import rank
+from gpucomp.schedule.analytic import floor_us
 from gpucomp.schedule.model import Terms, terms
 from gpucomp.schedule.rank import Ranked
 
@@ -85,6 +86,7 @@ def cost_of(step: KernelStep, item: Rendered, device: Device, spent: Spent) -> C
         work = work_of(family.schedule(source.schedule), family.problem(kernel))
     used = {"registers": spent.registers or USUAL_REGISTERS, "shared_bytes": spent.shared_bytes or 0}
     found = terms(kernel, device, source.geometry, work=work, **used)
+    found = replace(found, floor_us=floor_us(kernel, device, family.title))
     geometry = source.geometry
     return Cost(
         step.name,

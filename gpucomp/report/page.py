@@ -20,6 +20,7 @@ from typing import Any
 from gpucomp.errors import plain
 
 MOST_SHOWN = 160  # characters of a text
+WRAPPED = 40  # characters of a cell: a longer text takes several lines if the page is narrow
 MOST_MARKS = 4  # combining characters in a row: no language needs more, and hundreds cover the lines above
 NUMBER = re.compile(r"-|failed|[\d.]+( \([^)]*\)| to [\d.]+)?")  # also with its interval
 COLOURS = 8  # in page.css: --c0 to --c7
@@ -59,6 +60,11 @@ def source(title: str, body: str) -> str:
     return f"<details><summary>{shown(title)}</summary><pre>{html.escape(kept)}</pre></details>"
 
 
+def folded(title: str, body: str) -> str:
+    """A part of the page, folded until it is asked for."""
+    return f"<details><summary>{shown(title)}</summary>{body}</details>"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table; columns of numbers are set to the right."""
     right = [bool(rows) and all(NUMBER.fullmatch(row[k]) for row in rows) for k in range(len(head))]
@@ -68,7 +74,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(tag: str, text: str, right: bool) -> str:
-    style = ' class="n"' if right else ""
+    style = ' class="n"' if right else ' class="long"' if len(text) > WRAPPED and tag == "td" else ""
     return f"<{tag}{style}>{shown(text, 400)}</{tag}>"
 
 

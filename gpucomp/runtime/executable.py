@@ -16,6 +16,7 @@ import numpy as np
 
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import TEMP, Plan
+from gpucomp.device.processor import second_cache
 from gpucomp.errors import DeviceError, UsageError, several
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
@@ -113,7 +114,8 @@ class KernelInfo:
     says why the kernel ends where it does. ``entry`` is the function's name; equal layers share one.
 
     ``operations`` are on numbers of type ``arithmetic``, with a multiply-add counted as two. ``traffic`` is the bytes that
-    must move at least once. Both are ``None`` for a host operator.
+    must move at least once. Both are ``None`` for a host operator. In a loop, what every step uses anew counts once if it
+    stays in the cache, and ``held`` is its size if it does not.
     """
 
     name: str
@@ -128,17 +130,22 @@ class KernelInfo:
     operations: int | None = None
     traffic: int | None = None
     arithmetic: str = ""
+    held: int = 0
 
 
 def kernels_of(plan: Plan) -> tuple[KernelInfo, ...]:
     """Every launch of a plan, in order."""
     infos = []
-    for launch, count in zip(plan.launches, plan.counts(), strict=True):
+    held = _held(plan)
+    for number, (launch, count) in enumerate(zip(plan.launches, plan.counts(), strict=True)):
         if launch.kernel < 0:
             name = launch.name or launch.host
             infos.append(KernelInfo(name, "host", launch.ops, launch.nodes, label=launch.host, why=launch.why))
             continue
         kernel = plan.kernels[launch.kernel]
+        own, whole = held.get(number, (0, 0))
+        cached = whole <= second_cache()
+        again = min(own, kernel.traffic) if cached else 0  # bytes of a step that are in the cache after the first one
         infos.append(
             KernelInfo(
                 launch.name or kernel.name,
@@ -151,11 +158,27 @@ def kernels_of(plan: Plan) -> tuple[KernelInfo, ...]:
                 launch.why,
                 kernel.name,
                 kernel.operations * count,
-                kernel.traffic * count,
+                kernel.traffic * count - again * max(count - 1, 0),
                 kernel.arithmetic,
+                0 if cached else whole,
             )
         )
     return tuple(infos)
+
+
+def _held(plan: Plan) -> dict[int, tuple[int, int]]:
+    """For each launch in a loop: the bytes of its buffers that do not advance, and of those of the whole loop."""
+    found: dict[int, tuple[int, int]] = {}
+    for repeat in plan.repeats:
+        launches = range(repeat.first, repeat.last)
+        each = [
+            {place for place, advance in zip(plan.launches[number].args, advances, strict=True) if not advance}
+            for number, advances in zip(launches, repeat.advances, strict=True)
+        ]
+        sizes = {place: plan.buffers[place].nbytes for place in set().union(*each)}
+        for number, places in zip(launches, each, strict=True):
+            found[number] = sum(sizes[place] for place in places), sum(sizes.values())
+    return found
 
 
 class Shared:

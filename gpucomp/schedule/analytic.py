@@ -11,6 +11,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
+from gpucomp.artifact.plan import FEWER_OPERATIONS
 from gpucomp.device.device import Device
 from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, loads, walk
 from gpucomp.kernel import (
@@ -159,9 +160,12 @@ def _operand_type(*operands: Expr) -> str:
     return names.pop() if len(names) == 1 and names <= {"f16", "bf16"} else ""
 
 
-def floor_us(kernel: Kernel, device: Device) -> float:
-    """A lower bound for the time of any schedule, in microseconds: arithmetic at its peak, or every byte moved once."""
-    macs = operations(kernel) / 2
+def floor_us(kernel: Kernel, device: Device, engine: str = "") -> float:
+    """A lower bound for the time of any schedule, in microseconds: arithmetic at its peak, or every byte moved once.
+
+    For an ``engine`` that does fewer operations than are counted, it is that of the bytes alone.
+    """
+    macs = 0.0 if engine in FEWER_OPERATIONS else operations(kernel) / 2
     return max(macs / device.rate(math_of(kernel, device)), traffic(kernel) / (device.dram_gbs * 1e3))
 
 

@@ -185,6 +185,11 @@ def device_of(target: Target) -> dict[str, Any]:
     return {"kind": target.kind, "arch": target.arch, "name": target.identity}
 
 
+def ratio_of(trial: Record) -> float:
+    """The time of a correct trial over the default's: 1 for the default, whose measured ratio to itself is noise."""
+    return 1.0 if trial.get("default") else float(trial["ratio"])
+
+
 @dataclass(frozen=True)
 class Pick:
     """A schedule that the tuner chose for a kernel. ``ratio`` is its time over that of the default."""

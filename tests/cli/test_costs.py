@@ -18,8 +18,11 @@ from gpucomp.errors import DeviceError, UsageError
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.report import static_cuda as static
 from gpucomp.report import static_opencl
+from gpucomp.schedule import analytic
+from gpucomp.schedule.analytic import traffic
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.targets import amdgcn, cuda, resolve, sass
+from gpucomp.tuning import specs
 from gpucomp.tuning.records import Store
 from gpucomp.tuning.tasks import tasks_of
 
@@ -210,10 +213,12 @@ def test_why_says_on_which_device_a_record_was_measured(capfd, tmp_path):
 def test_spaces_count_each_distinct_problem_once(capfd):
     code, out, _ = command(capfd, "inspect", DIGITS, *OPEN, "--spaces", "--target", "cuda:sm_80")
 
-    rows = out.splitlines()[1:]
+    header, *rows, legend = out.splitlines()
     assert code == 0
     assert len(rows) == len(set(rows))
-    assert any(row.startswith("contraction/simt") for row in rows)
+    assert any("contraction/simt" in row and row.startswith("Conv f32[2,8,8,1]") for row in rows)
+    assert header.split() == ["kernel", "engine", "raw", "legal", "kernels", "problem"]
+    assert all(f"{name}: " in legend for name in ("kernel", "raw", "legal"))
 
 
 def test_a_small_space_is_counted_and_a_large_one_estimated():
@@ -238,3 +243,17 @@ def test_a_processor_has_no_such_report_and_the_message_says_what_there_is(capfd
     assert code == 2
     assert "error GPC2012: target cpu: this report is for GPU targets" in err
     assert "`gpucomp inspect MODEL --node '*'` prints who chose each schedule" in err
+
+
+def test_winograds_floor_is_that_of_its_bytes(monkeypatch):
+    target = cuda.manifest("sm_80")
+    ((step, item),) = static.launched(lower(specs.model("matmul m=1024 n=1024 k=1024"), target))
+    counted = static.cost_of(step, item, target.device, static.by_formula(step, item))
+    for module in (analytic, costs):  # as if this engine did fewer operations than are counted
+        monkeypatch.setattr(module, "FEWER_OPERATIONS", (counted.engine,))
+
+    cost = static.cost_of(step, item, target.device, static.by_formula(step, item))
+
+    assert cost.terms.floor_us == pytest.approx(traffic(step.kernel) / (target.device.dram_gbs * 1e3))
+    assert cost.terms.floor_us < counted.terms.floor_us
+    assert "floor     of 1 kernel by Winograd's algorithm: that of the bytes alone" in costs.static([cost], target)

@@ -7,6 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from gpucomp.artifact.plan import FEWER_OPERATIONS
 from gpucomp.cli import profile
 from gpucomp.codegen.llvm import engines as cpu_engines
 from gpucomp.kernels_templates import engines
@@ -42,6 +43,22 @@ def test_the_limit_is_what_has_the_largest_share():
 
     assert one(info(10**9, 7 << 30), 0.5, busy).limit == "bandwidth"
     assert one(info(10**9, 1 << 30), 0.5, busy[:1]).limit == "waiting"
+
+
+def test_no_limit_is_named_by_small_shares():
+    almost = [Span(0, 0, 0.0, 0.5), Span(0, 1, 0.0, 0.44)]
+    (winograd,) = FEWER_OPERATIONS
+
+    assert one(info(2 * 10**11, 1 << 20), 0.5, almost).limit is None
+    assert one(info(2 * 10**11, 1 << 20, family=winograd), 0.5, almost).limit is None
+    assert one(info(2 * 10**11, 1 << 20, family=winograd), 0.5, almost[1:]).limit == "waiting"
+
+
+def test_a_loops_weights_outside_the_cache_move_at_the_bandwidth_of_their_size():
+    inside, outside = info(0, 1 << 24), replace(info(0, 1 << 24), held=1 << 10)
+
+    assert one(inside, 0.5).of_copy == pytest.approx((1 << 24) / CEILINGS.bandwidth(1 << 24) / 0.5)
+    assert one(outside, 0.5).of_copy == pytest.approx((1 << 24) / CEILINGS.bandwidth(1 << 10) / 0.5)
 
 
 @pytest.mark.parametrize("arithmetic", ["f64", "i32", ""])
@@ -120,7 +137,7 @@ def test_the_peak_and_the_floor_are_of_f32_work_alone():
 
 
 def test_winograds_operations_have_no_share_of_the_peak():
-    (name,) = profile.FEWER
+    (name,) = FEWER_OPERATIONS
     assert {name} <= {engines.WINOGRAD.title, cpu_engines.WINOGRAD.title}
     kernels = [info(3 * 10**11, 1 << 20), info(2 * int(CEILINGS.flops), 1 << 20, family=name)]
 

@@ -1,8 +1,12 @@
 """What a progress line says: what is done, what is left, and how long that takes."""
 
+import time
+from types import SimpleNamespace
+
 import pytest
 
-from gpucomp.cli.progress import Line
+from gpucomp.cli import tune
+from gpucomp.cli.progress import Line, progress
 
 
 class Clock:
@@ -53,14 +57,11 @@ def test_what_earlier_stages_did_is_not_this_stages_speed(clock):
 
 def test_a_search_is_one_stage(monkeypatch):
     from contextlib import contextmanager
-    from types import SimpleNamespace
-
-    from gpucomp.cli import tune
 
     told = []
 
     @contextmanager
-    def progress(title, seconds):
+    def progress(title, seconds, every):
         yield lambda *values: told.append(values)
 
     monkeypatch.setattr(tune, "progress", progress)
@@ -110,3 +111,24 @@ def test_a_long_label_does_not_hide_the_time_that_is_left(clock):
 
 def test_a_name_cannot_command_the_terminal(clock):
     assert "\x1b" not in str(Line("compiling \x1b[2Jm.onnx", clock=clock))
+
+
+def test_without_a_terminal_a_line_is_written_now_and_then(capfd):
+    with progress("tuning", every=0.01) as report:
+        report("search", 3, 0, "kernel 1 of 2, trial 3")
+        time.sleep(0.2)
+    with progress("compiling"):
+        time.sleep(0.05)
+
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert set(err.splitlines()) <= {"tuning, 0 s", "tuning, 0 s: kernel 1 of 2, trial 3"}
+    assert "tuning, 0 s: kernel 1 of 2, trial 3" in err
+
+
+def test_a_search_without_a_number_of_trials_counts_them():
+    study = SimpleNamespace(task=SimpleNamespace(label="a"), best=0.5, trials=[1])
+    state = SimpleNamespace(phase="search", current=study, studies=[study], trials=12)
+
+    assert tune.line(state).endswith("a, trial 12")
+    assert tune.line(state, 20).endswith("a, trial")

@@ -122,7 +122,7 @@ def test_the_study_draws_a_curve_with_its_interval_for_each_sampler_and_the_spac
     assert curves.count("<polygon") == curves.count('<path class="line"') == 2
     assert [name in curves for name in ("random", "grid")] == [True, True]
     assert all(len(points.split()) == 24 for points in re.findall(r'<polygon points="([^"]*)"', curves))
-    assert dom.count("<figure>") == 1 + 3 + 3  # curves; sorted times, shares, a map; a chart of each parameter
+    assert dom.count("<figure>") == 1 + 2 + 3  # curves; sorted times, a map; a chart of each parameter
     assert dom.count("×</text>") == 1
     assert "Best time over the best of all; × failed</" in dom
     check_inert(dom, "Searches on recorded spaces")

@@ -15,7 +15,7 @@ from gpucomp.errors import ArtifactError
 from gpucomp.frontend.onnx import load
 from gpucomp.frontend.onnx.repeat import UNROLLED
 from gpucomp.ops.interpreter import interpret
-from gpucomp.runtime import repeats
+from gpucomp.runtime import executable, repeats
 from gpucomp.runtime.cpu import CpuProgram
 from gpucomp.runtime.shared_buffers import share
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
@@ -170,6 +170,23 @@ def test_kernels_of_a_loop_say_how_often_they_run():
     kernels = [exe.plan.kernels[launch.kernel] for launch in exe.plan.launches[loop.first : loop.last]]
     assert [info.operations for info in inside] == [37 * k.operations for k in kernels]
     assert len(exe.profile(feeds)) == len(exe.plan.launches)
+
+
+def test_what_does_not_advance_counts_once_if_it_stays_in_the_cache(monkeypatch):
+    proto, _ = recurrence("LSTM", 37, 1, 16)
+    exe = gpucomp.compile(proto, target="cpu")
+    (loop,) = exe.plan.repeats
+    each = [exe.plan.kernels[launch.kernel].traffic for launch in exe.plan.launches[loop.first : loop.last]]
+    weights = max(b.nbytes for b in exe.plan.buffers if b.shape and b.kind == "weight")  # the recurrence's
+
+    cached = exe.kernels[loop.first : loop.last]
+    monkeypatch.setattr(executable, "second_cache", lambda: 1 << 10)
+    outside = exe.kernels[loop.first : loop.last]
+
+    assert [info.traffic for info in outside] == [37 * nbytes for nbytes in each]
+    assert all(info.held > weights for info in outside)
+    assert all(info.held == 0 for info in cached)
+    assert max(info.traffic for info in cached) < weights + 37 * (max(each) - weights)
 
 
 def test_a_loop_is_saved_and_loaded(tmp_path):

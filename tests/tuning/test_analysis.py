@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gpucomp.errors import UsageError
-from gpucomp.tuning.analysis import dependence, importance, neighbours, source_difference
+from gpucomp.tuning.analysis import alone, dependence, importance, neighbours, source_difference
 from gpucomp.tuning.page import space
-from tests.tuning.spaces import table
+from tests.tuning.spaces import table, tiled
 
 SPACE = table(*itertools.product((1, 2, 4, 8), (0, 1), (3, 5, 7), (6,)), names=("tile", "fast", "noise", "constant"))
 SECONDS = 2.0 ** SPACE.values[:, 0] * (1 + 3 * SPACE.values[:, 1])
@@ -65,3 +65,9 @@ def test_the_difference_of_two_sources_names_what_changed():
 
 def test_a_page_on_a_space_says_what_changing_one_parameter_costs():
     assert "<td>1 → 2</td>" in "".join(space(SPACE, SECONDS, np.zeros(24, bool)))
+
+
+def test_points_without_a_neighbour_are_counted():
+    assert alone(table((1, 1), (1, 2), (3, 4), (5, 6))) == 0.5
+    assert alone(tiled().candidates) == 0
+    assert alone(table((1,), (2,))) == 0

@@ -8,7 +8,7 @@ import pytest
 
 from gpucomp.errors import UsageError
 from gpucomp.schedule import records
-from gpucomp.tuning.recorded import Row, read, space_of
+from gpucomp.tuning.recorded import Row, distinct, read, space_of
 from tests.tuning.spaces import tiled, write_cache
 
 
@@ -173,3 +173,16 @@ def test_a_problem_size_that_no_problem_has_is_passed_over(tmp_path):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read '.*gone\.json': No such file"):
         read(tmp_path / "gone.json")
+
+
+def test_equal_names_have_their_folders(tmp_path):
+    spaces = []
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        file = write_cache(tmp_path / folder / "t.json", tiled())
+        spaces += [(file, space) for space in read(file)]
+    other = tmp_path / "u.json", read(write_cache(tmp_path / "u.json", tiled()))[0]
+
+    names = [space.name for space in distinct([*spaces, other])]
+
+    assert names == [f"{tmp_path}/a/t.json", f"{tmp_path}/b/t.json", "u.json"]

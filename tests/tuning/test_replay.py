@@ -5,7 +5,7 @@ import pytest
 
 from gpucomp.errors import UsageError
 from gpucomp.tuning.recorded import Row, space_of
-from gpucomp.tuning.replay import Faults, ReplayDevice, certainty, interval, replay, search
+from gpucomp.tuning.replay import Faults, ReplayDevice, certainty, interval, notes, replay, search
 from tests.tuning.spaces import tiled
 
 FIVE = space_of("five", "", [Row({"t": t}, s, 2.0) for t, s in ((1, 8.0), (2, 4.0), (3, None), (4, 2.0), (5, 6.0))])
@@ -105,3 +105,14 @@ def test_an_interval_holds_the_mean_and_shrinks_with_samples():
 
     assert few[0] < 0.5 < few[1]
     assert many[1] - many[0] < (few[1] - few[0]) / 3
+
+
+def test_notes_tell_of_whole_spaces_missing_neighbours_and_noise():
+    diagonal = space_of("diagonal", "none", [Row({"a": k, "b": k}, 1.0 + k) for k in range(30)])
+
+    assert notes([tiled()], 50, Faults()) == []
+    (whole,) = notes([tiled(), FIVE], 5, Faults())
+    assert whole.startswith(f"in 1 of 2 spaces ({FIVE.name}), there are no more points than a search has trials (5)")
+    (sparse,) = notes([diagonal, tiled()], 20, Faults())
+    assert sparse.startswith("in 1 of 2 spaces (diagonal), few points have a neighbour")
+    assert "can fall with more trials" in notes([tiled()], 50, Faults(noise=0.1))[-1]

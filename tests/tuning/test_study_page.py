@@ -151,6 +151,34 @@ def test_every_kernel_is_in_the_first_table_and_those_without_a_success_have_no_
     assert "1 of these kernels have no section below: no trial of theirs succeeded." in page
 
 
+def test_kernels_that_were_not_tried_are_folded(tmp_path):
+    made = searched(tmp_path)
+    found = made.tools.store.read()
+    begun = next(r for r in found if r["kind"] == "launch") | {"kernel": "f" * 64, "label": "untried"}
+    shown = study_page.write(tmp_path / "p.html", [*found, begun], {})
+
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert shown == 1
+    assert "<details><summary>1 more kernel not tried</summary>" in page
+    assert page.index("f" * 12) > page.index("not tried")
+    assert "no trial of theirs succeeded" not in page
+
+
+def test_the_default_is_at_best_as_fast_as_itself(tmp_path):
+    made = searched(tmp_path)
+    found = [
+        r | {"ratio": 0.5} if r["kind"] == "trial" and r.get("default") else r
+        for r in made.tools.store.read()
+        if r["kind"] == "task" or r.get("default")
+    ]
+    study_page.write(tmp_path / "p.html", found, {})
+
+    row = next(
+        row for row in rows((tmp_path / "p.html").read_text(encoding="utf-8")) if row[0] == made.task.kernel.digest[:12]
+    )
+    assert row[5] == "1.000"
+
+
 def test_few_points_are_said_to_be_few(tmp_path):
     page = written(tmp_path, searched(tmp_path))
 

@@ -13,11 +13,12 @@ import pytest
 
 import gpucomp
 from gpucomp import cli
-from gpucomp.cli.tune import task_table, untried
+from gpucomp.cli.tune import task_table, unsteady, untried
 from gpucomp.errors import RecordError, UsageError
 from gpucomp.schedule import records as schedule_records
 from gpucomp.tuning import choice, exports, records, specs, tuner
 from gpucomp.tuning.study import Rules
+from gpucomp.tuning.tasks import Progress
 from gpucomp.tuning.tuner import State, TuneOptions
 from tests.tuning import test_study
 from tests.tuning.fakes import Device
@@ -351,6 +352,7 @@ def test_a_dry_run_measures_nothing(tmp_path, command):
 
     assert code == 0
     assert "candidates" in out.splitlines()[0]
+    assert "candidates: the schedules that a search chooses from, up to 6000 of an engine" in out
     assert not list(tmp_path.iterdir())
 
 
@@ -451,3 +453,53 @@ def test_records_of_nothing_are_an_error(command):
 
     assert code == RecordError.exit_code
     assert "GPC7102" in err
+
+
+def test_the_default_is_its_own_best_without_a_gain_and_an_unsteady_machine_is_said(tmp_path):
+    study, state = searched(tmp_path)
+    (own,) = [t for t in study.trials if t["default"]]
+    study.trials[:] = [own | {"ratio": 0.72}]
+
+    assert study.best == 1
+    assert study.winner.key == study.task.default.key
+    assert choice.rivals(study) == []
+    (told,) = unsteady(state)
+    assert told.startswith(
+        "Diagnosis: unstable, the default schedule beside itself differs by up to 39 %, in 1 of 1 kernel"
+    )
+    study.trials[:] = [own | {"ratio": 1.09}]
+    assert unsteady(state) == []
+
+
+def made_up(weight, *, cost=20.0, best=1.0, batches=0):
+    """A study whose batches take ``cost`` seconds and find something faster, with a clock of its own."""
+    progress = Progress(SimpleNamespace(weight=weight), best=best, batches=batches, seconds=batches * cost)
+    one = SimpleNamespace(progress=progress, trials=[], best=best, tools=SimpleNamespace(recruited=list, runners=[1]))
+    one.leaders = lambda count: ["faster"] if one.best < 1 else []
+
+    def batch(count, in_time):
+        began, measured = one.clock.now, 0
+        while measured < count and in_time():
+            one.clock.now += cost / count
+            measured += 1
+        one.best = 0.8
+        progress.after(0.8, one.clock.now - began)
+        return measured
+
+    one.batch = batch
+    return one
+
+
+@pytest.mark.parametrize(("budget", "begun"), [(60.0, 1), (180.0, 4), (600.0, 7)])
+def test_a_search_keeps_the_time_for_the_finals_of_all_that_it_begins(monkeypatch, budget, begun):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(tuner.time, "monotonic", lambda: clock.now)
+    studies = [made_up(1.0) for _ in range(7)]
+    for one in studies:
+        one.clock = clock
+    state = State(studies, deadline=budget, started=0.0)
+
+    tuner._search(state, TuneOptions(budget=budget), lambda state: None)
+
+    assert sum(s.progress.batches > 0 for s in studies) == begun
+    assert state.left >= 0.9 * min(sum(tuner.final_s(state, s) for s in studies if s.best < 1), budget / 2)
