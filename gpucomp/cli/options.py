@@ -17,7 +17,7 @@ from gpucomp.kernel.passes.precision import PRECISIONS
 TARGET_HELP = "What to compile for: cpu[:PROCESSOR], opencl[:NAME] or cuda[:ARCH]. Default: GPUCOMP_TARGET, or cpu."
 SHAPES_HELP = (
     "The shape of an input, if the model leaves it open; once for each such input. [2x3,4x3] gives the shapes of a "
-    "sequence's tensors, none is an empty optional. check, compile, inspect, run and bench --shapes-from also take "
+    "sequence's tensors, none is an empty optional. check, compile, inspect, run, tune and bench also take "
     "{h}, {h:32..1536} and {h:32..1536:32}: a size that each run decides."
 )
 CONSTANTS_HELP = "Compile an input in as a constant: a number, or a list such as 1,1,2,2. May repeat."

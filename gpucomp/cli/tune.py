@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpucomp import config
-from gpucomp.cli import measure, tensors
+from gpucomp.cli import tensors
 from gpucomp.cli.options import CONSTANTS_HELP, KEEP_FP32_HELP, PRECISION_HELP, SAMPLERS_HELP, SHAPES_HELP, TARGET_HELP
 from gpucomp.cli.progress import progress
-from gpucomp.cli.tables import exported, table
-from gpucomp.errors import UsageError, quote, several
+from gpucomp.cli.tables import exported
+from gpucomp.cli.tuned import as_json, line, planned, result
+from gpucomp.errors import UsageError, plain, quote
 from gpucomp.files import write
+from gpucomp.ir.dims import has_dims
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -29,18 +31,15 @@ if TYPE_CHECKING:
 
     from gpucomp.compiler import Lowered
     from gpucomp.device.target import Target
-    from gpucomp.tuning.choice import Verdict
+    from gpucomp.tuning import any_size
     from gpucomp.tuning.fleet import Wanted
     from gpucomp.tuning.network import Certificates
-    from gpucomp.tuning.study import Study
     from gpucomp.tuning.tasks import Task
-    from gpucomp.tuning.tuner import State, Tuned, TuneOptions, Watch
+    from gpucomp.tuning.tuner import Tuned, TuneOptions, Watch
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = "tuning-records"
-UNSTEADY = 0.1  # share by which a default schedule beside itself may differ
 TOLD_S = 30.0  # between two lines of progress where there is no terminal
-HELD = 1.02  # times as fast: less is within the noise of a search
 LOCK_HELP = "Lock this file during each measurement. Searches with the same FILE then measure in turn."
 NOTHING_VALID = 8  # exit code: the budget ended and no candidate was valid
 
@@ -229,6 +228,13 @@ def terminable() -> Iterator[None]:
 @certificates
 @click.option("--resume", is_flag=True, help="Continue from the records in DIR. It is an error if there are none.")
 @click.option(
+    "--shapes-from",
+    "trace_file",
+    type=click.Path(path_type=Path),
+    metavar="TRACE.jsonl",
+    help="For a model for any size: tune at the middle, at small and at large ones of the sizes in this file.",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
     help="Print the kernels and how many schedules a search of each chooses from. Measure nothing.",
@@ -263,6 +269,7 @@ def tune(
     tls_cert: Path | None,
     tls_key: Path | None,
     resume: bool,
+    trace_file: Path | None,
     dry_run: bool,
     report: Path | None,
 ) -> int:
@@ -289,18 +296,61 @@ def tune(
         fleet=_fleet(address, workers, _certificates(tls_ca, tls_cert, tls_key)),
         **({"sampler": sampler} if sampler else {}),
     )
-    inputs = {"shapes": tensors.parse_shapes(shapes), "constants": tensors.parse_constants(constants)}
+    known, fixed = tensors.parse_shapes(shapes), tensors.parse_constants(constants)
     if not dry_run:
         _require(device, here=address is None)
-    with progress("reading the model"):
-        lowered, tasks = tuner.tasks_in(subject, device, **inputs, precision=precision, keep_fp32=keep_fp32)
-    if dry_run:
-        click.echo("\n".join(planned(tasks, options)))
-        return 0
-    tuned = _searched(lowered, tasks, device, place, options, precision)
-    if report is not None:
-        _write_report(report, tuned)
-    return 0 if any(t["invalidity"] == "correct" for s in tuned.state.studies for t in s.trials) else NOTHING_VALID
+    parts = _parts(subject, known, fixed, trace_file)
+    how = {"constants": fixed, "precision": precision, "keep_fp32": keep_fp32}
+    found = _tuned(subject, parts, device, how, options, None if dry_run else place)
+    if report is not None and found:
+        _write_report(report, found, parts)
+    correct = any(t["invalidity"] == "correct" for one in found for s in one.state.studies for t in s.trials)
+    return 0 if correct or dry_run else NOTHING_VALID
+
+
+def _tuned(
+    subject: Path | ModelProto,
+    parts: Sequence[any_size.Part],
+    device: Target,
+    how: Mapping[str, Any],
+    options: TuneOptions,
+    place: Path | None,
+) -> list[Tuned]:
+    """The results of the searches at all ``parts``, each printed. Without ``place`` only what would be searched is printed."""
+    from gpucomp.tuning import any_size, tuner
+
+    shares, found = any_size.Shares(options, len(parts)), []
+    for number, part in enumerate(parts, start=1):
+        with progress("reading the model"):
+            lowered, tasks = tuner.tasks_in(subject, device, shapes=part.shapes, **how)
+        if part.sizes:
+            click.echo(f"{number} of {len(parts)}: {_told(part.sizes)}")
+        name = "tasks" if number == 1 else f"tasks-{number}"
+        if place is None:
+            click.echo("\n".join(planned(tasks, options, name)))
+            continue
+        found.append(_searched(lowered, tasks, device, place, shares.next(), how["precision"], name))
+        shares.note(found[-1])
+    return found
+
+
+def _parts(
+    subject: Path | ModelProto, shapes: Mapping[str, Any], constants: Mapping[str, Any], trace_file: Path | None
+) -> list[any_size.Part]:
+    """The shapes that are tuned, one set after the other: one set if no run decides any size."""
+    from gpucomp.tuning import any_size
+
+    if has_dims(shapes):
+        return any_size.parts_of(subject, shapes, constants, trace_file or ())
+    if trace_file is not None:
+        raise UsageError(
+            "--shapes-from needs a model for any size: give --shapes such as x:{n:1..8}x3x{h}", code="GPC2028"
+        )
+    return [any_size.Part({}, shapes)]
+
+
+def _told(sizes: Mapping[str, int]) -> str:
+    return " ".join(f"{plain(name)}={size}" for name, size in sizes.items())
 
 
 def _require(device: Target, *, here: bool) -> None:
@@ -337,7 +387,13 @@ def _fleet(address: str | None, workers: int, signed: Certificates | None) -> Wa
 
 
 def _searched(
-    lowered: Lowered, tasks: Sequence[Task], device: Target, place: Path, options: TuneOptions, precision: str
+    lowered: Lowered,
+    tasks: Sequence[Task],
+    device: Target,
+    place: Path,
+    options: TuneOptions,
+    precision: str,
+    name: str = "tasks",
 ) -> Tuned:
     """The result of the search, after it was printed."""
     from gpucomp.tuning import tuner
@@ -349,131 +405,20 @@ def _searched(
     except KeyboardInterrupt:
         print(f"interrupted: the measurements are in {place}; continue with --resume", file=sys.stderr)
         raise
-    click.echo("\n".join(result(tuned, time.monotonic() - begin, options)))
+    click.echo("\n".join(result(tuned, time.monotonic() - begin, options, name)))
     return tuned
 
 
-def _write_report(path: Path, tuned: Tuned) -> None:
-    text = json.dumps(as_json(tuned), indent=1)
+def _write_report(path: Path, found: Sequence[Tuned], parts: Sequence[any_size.Part]) -> None:
+    """The result as JSON; of a model for any size a list, with the sizes of each."""
+    each: list[Any] = [as_json(tuned) for tuned in found]
+    if parts[0].sizes:
+        each = [{"sizes": dict(part.sizes), **one} for part, one in zip(parts, each, strict=True)]
+    text = json.dumps(each if parts[0].sizes else each[0], indent=1)
     if str(path) == "-":
         click.echo(text)
     else:
         write(path, text + "\n")
-
-
-def planned(tasks: Sequence[Any], options: Any) -> list[str]:
-    """One row for each task that would be searched."""
-    from gpucomp.tuning import tuner
-    from gpucomp.tuning.engines import MOST
-
-    rows = []
-    for number, task in enumerate(tasks, start=1):
-        engines = " ".join(family.title for family in task.engines)
-        size = tuner.space_size(task, options)
-        schedule = " ".join(f"{k}={v}" for k, v in task.default.schedule.items())
-        rows.append((number, task.label, task.launches, f"{1e-9 * task.flops:.4g}", size, engines, task.tier, schedule))
-    legend = (
-        f"candidates: the schedules that a search chooses from, up to {MOST} of an engine. Larger spaces are sampled; inspect "
-        "--spaces has their sizes"
-    )
-    return [
-        *table(("#", "kernel", "launches", "GFLOP", "candidates", "engines", "tier", "default"), rows, "tasks"),
-        legend,
-    ]
-
-
-def _rows(state: State) -> Iterator[tuple[str, ...]]:
-    total = sum(s.task.weight for s in state.studies) or 1.0
-    for number, study in enumerate(state.studies, start=1):
-        task, made = study.task, study.progress
-        verdict = state.verdicts.get(task.kernel.digest)
-        ratio = _stands(made.best, verdict)
-        best = task.seconds * ratio
-        invalid = " ".join(f"{count} {kind}" for kind, count in sorted(made.invalid.items())) or "-"
-        yield (
-            str(number),
-            task.label,
-            f"{1e-9 * task.flops:.3g}",
-            f"{100 * task.weight / total:.1f}",
-            f"{1e6 * task.seconds:.1f}",
-            f"{1e6 * best:.1f}",
-            f"{1 / ratio:.2f}",
-            *([_roof(study, best, verdict)] if task.target.device is not None else []),
-            str(made.trials),
-            invalid,
-            study.fault or _final(study, verdict),
-        )
-
-
-def _stands(searched: float, verdict: Verdict | None) -> float:
-    """The time of a task's best schedule over its default's: as the final measured it, until then as the search did."""
-    if verdict is None or not verdict.decided:
-        return searched
-    return 1.0 if verdict.is_default else verdict.ratio
-
-
-def _final(study: Study, verdict: Verdict | None) -> str:
-    """The result of a task's final; if the final was not reached, the result of an earlier run."""
-    if verdict is None:
-        return "-"
-    if verdict.came == "not reached" and (pick := study.known.pick) is not None:
-        return "earlier: default" if pick.get("default", False) else f"earlier: {1 / pick['ratio']:.2f} x"
-    if verdict.came == "not reached":
-        return "not decided: the time ended" if study.progress.trials else "no trial"
-    if not verdict.decided:
-        return verdict.came
-    if verdict.came == "model":
-        return f"default: {1 / verdict.alone:.2f} x alone, but the model is no faster"
-    if verdict.is_default:
-        searched = 1 / study.progress.best
-        return f"default: the search's {searched:.2f} x was not confirmed" if searched > HELD else "default"
-    return f"{1 / verdict.ratio:.2f} x"
-
-
-def _roof(study: Study, best: float, verdict: Verdict | None) -> str:
-    """The floor of the best schedule's engine over its time."""
-    from gpucomp.schedule.analytic import floor_us
-
-    device = study.task.target.device
-    if device is None or not best:
-        return "-"
-    decided = verdict is not None and verdict.decided
-    engine = verdict.candidate.family.title if verdict is not None and decided else study.winner.family.title
-    return f"{100 * floor_us(study.task.kernel, device, engine) / (1e6 * best):.0f}"
-
-
-def _header(state: State) -> tuple[str, ...]:
-    roof = ("% of roof",) if state.studies[0].task.target.device is not None else ()
-    return (
-        "#",
-        "kernel",
-        "GFLOP",
-        "% of model",
-        "default us",
-        "best us",
-        "x default",
-        *roof,
-        "trials",
-        "invalid",
-        "final",
-    )
-
-
-def task_table(state: State) -> list[str]:
-    """One row for each task: its size, its times, its trials, and the result of the final."""
-    return table(_header(state), _rows(state), "tasks")
-
-
-def line(state: State, trials: int = 0) -> str:
-    """What is searched, how far it is, and the best so far over the default. ``trials`` is their largest number, or 0."""
-    study = state.current
-    label = study.task.label if study is not None else ""
-    if state.phase != "search" or study is None:
-        return " ".join(part for part in (state.phase, label) if part)
-    number = list(state.studies).index(study) + 1
-    best = f"{1 / study.best:.2f} x its default, " if study.trials else ""
-    trial = "trial" if trials > 1 else f"trial {state.trials}"  # the progress line ends in how many of how many
-    return f"kernel {number} of {len(state.studies)}, {best}{label}, {trial}"
 
 
 @contextmanager
@@ -482,101 +427,3 @@ def watching(options: TuneOptions) -> Iterator[Watch]:
     trials = options.trials or 0
     with progress("tuning", options.budget, every=TOLD_S) as report:
         yield lambda state: report(state.phase, state.trials, trials, line(state, trials))
-
-
-def untried(state: State, options: TuneOptions) -> list[str]:
-    """How many kernels had no trial, and why: a search measures what promises the most of the model's time."""
-    without = [s.task.weight for s in state.studies if not s.progress.trials and not s.fault]
-    if not without:
-        return []
-    share = sum(without) / (sum(s.task.weight for s in state.studies) or 1.0)
-    said = f"{len(without)} of {len(state.studies)} kernels, {100 * share:.1f} % of the kernels' time, had no trial: "
-    if options.budget is None and options.trials is None:
-        return [f"{said}measuring them promised too little"]
-    limit = f"{options.budget:g} s" if options.budget is not None else several(options.trials or 0, "trial")
-    return [f"{said}the budget of {limit} went to kernels that promised more; --resume goes on with them"]
-
-
-def unsteady(state: State) -> list[str]:
-    """A diagnosis if a default schedule that was timed beside itself seemed to be another one."""
-    apart = [
-        max(t["ratio"], 1 / t["ratio"]) - 1
-        for study in state.studies
-        for t in study.trials
-        if t.get("default") and t["invalidity"] == "correct"
-    ]
-    if not apart or max(apart) <= UNSTEADY:
-        return []
-    count = sum(one > UNSTEADY for one in apart)
-    sign = (
-        f"the default schedule beside itself differs by up to {100 * max(apart):.0f} %, in {count} of "
-        f"{several(len(apart), 'kernel')} by more than {100 * UNSTEADY:.0f} %"
-    )
-    return [measure.unstable(sign, "only the finals' ratios are to be trusted, so search again when it is quiet")]
-
-
-def result(tuned: Tuned, took: float, options: TuneOptions) -> list[str]:
-    """The table, the model's gain, and what more time would gain."""
-    state = tuned.state
-    lines = task_table(state)
-    picked = tuned.changed  # without the picks of a default, which change nothing
-    trials = sum(len(s.trials) for s in state.studies)
-    defaults = sum(bool(t.get("default")) for s in state.studies for t in s.trials)
-    lines.append(
-        f"{several(trials, 'trial')} of {several(len(state.studies), 'kernel')} in {took:.0f} s, {defaults} of them of default "
-        f"schedules; "
-        f"{several(picked, 'schedule')} changed"
-    )
-    lines += [*unsteady(state), *untried(state, options)]
-    if tuned.comparison.ratios and tuned.untuned_s:
-        low, high = tuned.comparison.interval
-        ratio = tuned.comparison.median
-        lines.append(
-            f"model: {1e3 * tuned.untuned_s:.4g} ms untuned, {1e3 * tuned.untuned_s * ratio:.4g} ms tuned: "
-            f"{1 / ratio:.3f} times as fast (95 %: {1 / high:.3f} to {1 / low:.3f})"
-            if picked
-            else f"model: {1e3 * tuned.untuned_s:.4g} ms; no schedule that was found makes it faster"
-        )
-    total = sum(s.task.weight for s in state.studies)
-    if total:
-        lines.append(
-            f"ten more minutes of search may save about {100 * tuned.forecast_s / total:.1f} % of the kernels' time"
-        )
-    lines.append(f"records: {tuned.records}")
-    return lines
-
-
-def as_json(tuned: Tuned) -> dict[str, object]:
-    """The result as data; each name has its unit."""
-    state = tuned.state
-    return {
-        "untuned_s": tuned.untuned_s,
-        "ratio": tuned.comparison.median if tuned.comparison.ratios else None,
-        "ratio_interval": list(tuned.comparison.interval) if tuned.comparison.ratios else None,
-        "forecast_s": tuned.forecast_s,
-        "records": str(tuned.records),
-        "tasks": [
-            {
-                "kernel": study.task.kernel.digest,
-                "label": study.task.label,
-                "launches": study.task.launches,
-                "default_s": study.task.seconds,
-                "search_ratio": study.best,
-                "trials": len(study.trials),
-                "invalid": study.progress.invalid,
-                "fault": study.fault,
-                "pick": None
-                if verdict is None
-                else {
-                    "engine": verdict.candidate.family.title,
-                    "configuration": dict(verdict.candidate.schedule),
-                    **verdict.fields,
-                    "came": verdict.came,
-                    "alone": verdict.alone if verdict.came == "model" else None,
-                    "kept": study.task.kernel.digest in state.kept,
-                },
-            }
-            for study in state.studies
-            for verdict in [state.verdicts.get(study.task.kernel.digest)]
-        ],
-    }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 import gpucomp
+from gpucomp import cli
 from gpucomp.errors import InputError
 from gpucomp.tuning import any_size, choice, tuner
 from gpucomp.tuning.study import Rules
@@ -69,6 +72,37 @@ def test_sizes_that_break_a_condition_are_not_searched():
 def test_a_wrong_size_of_a_trace_is_told():
     with pytest.raises(InputError, match=r"GPC2111 dimension 'm' is 301, 1 to 300 expected"):
         any_size.parts_of(PRODUCT, SHAPES, shapes_from=[{"m": 301}])
+
+
+def test_the_command_tunes_at_each_set_of_sizes(tmp_path, quick, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.onnx").write_bytes(PRODUCT.SerializeToString())
+    (tmp_path / "trace.jsonl").write_text('{"m": 50}\n' * 3 + '{"x": [9, 23]}\n' * 2)
+    tune = ["tune", "m.onnx", "--target", "cpu", "--shapes", "x:{m:1..300}x23", "--shapes-from", "trace.jsonl"]
+    wanted = ["--trials", "4", "--sampler", "random", "--builders", "1", "--json", "r.json", "--csv", "t.csv"]
+
+    code = cli.main([*tune, *wanted, "--lock", "lock"])
+    out, err = capfd.readouterr()
+
+    assert code == 0, err
+    assert "1 of 2: m=50" in out
+    assert "2 of 2: m=9" in out
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert [one["sizes"] for one in found] == [{"m": 50}, {"m": 9}]
+    assert all(len(one["tasks"]) == 1 for one in found)
+    assert (tmp_path / "t.csv").exists()
+    assert (tmp_path / "t-tasks-2.csv").exists()
+    assert cli.main([*tune, "--dry-run"]) == 0
+    assert "MatMul f32[9,23] f32[23,37]" in capfd.readouterr().out
+
+
+def test_a_trace_without_open_sizes_is_told(tmp_path, monkeypatch, capfd):
+    (tmp_path / "m.onnx").write_bytes(PRODUCT.SerializeToString())
+
+    code = cli.main(["tune", str(tmp_path / "m.onnx"), "--shapes", "x:3x23", "--shapes-from", "trace.jsonl"])
+
+    assert code == 2
+    assert "error GPC2028: --shapes-from needs a model for any size" in capfd.readouterr().err
 
 
 def test_budget_and_trials_are_divided_by_what_is_left(monkeypatch):

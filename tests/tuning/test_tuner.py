@@ -13,7 +13,7 @@ import pytest
 
 import gpucomp
 from gpucomp import cli
-from gpucomp.cli.tune import task_table, unsteady, untried
+from gpucomp.cli.tuned import task_table, unsteady, untried
 from gpucomp.errors import RecordError, UsageError
 from gpucomp.schedule import records as schedule_records
 from gpucomp.tuning import choice, exports, records, specs, tuner
