@@ -142,7 +142,7 @@ def untried(state: State, options: TuneOptions) -> list[str]:
     said = f"{len(without)} of {len(state.studies)} kernels, {100 * share:.1f} % of the kernels' time, had no trial: "
     if options.budget is None and options.trials is None:
         return [f"{said}measuring them promised too little"]
-    limit = f"{options.budget:g} s" if options.budget is not None else several(options.trials or 0, "trial")
+    limit = f"{options.budget:.4g} s" if options.budget is not None else several(options.trials or 0, "trial")
     return [f"{said}the budget of {limit} went to kernels that promised more; --resume goes on with them"]
 
 
