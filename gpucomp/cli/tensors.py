@@ -17,7 +17,7 @@ import numpy as np
 from gpucomp.cli import sounds
 from gpucomp.errors import DeviceError, InputError, UsageError, quote
 from gpucomp.extras import install
-from gpucomp.ir.dim import Dim
+from gpucomp.ir.dim import NAME, Dim
 from gpucomp.runtime.inputs import TensorSpec
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -45,7 +45,7 @@ _UNREADABLE = (
 )
 
 
-SIZE = r"(?:[0-9]{1,18}|\{[^{}:,\[\]]{1,80}(?::[0-9]{1,10}\.\.[0-9]{1,10}(?::[0-9]{1,10})?)?\})"
+SIZE = rf"(?:[0-9]{{1,18}}|\{{{NAME}(?::[0-9]{{1,10}}\.\.[0-9]{{1,10}}(?::[0-9]{{1,10}})?)?\}})"
 SIZES = rf"({SIZE}(x{SIZE})*)?"
 
 
@@ -93,11 +93,20 @@ def _advice(name: str, sizes: str) -> str:
         given = re.search(r"\{[^{}]*\}?", sizes)
         said = quote(given[0]) if given else quote(sizes)
         return f"; {said}: a size that each run decides is {{n}}, {{n:1..8}}, or with a multiple {{n:32..1536:32}}"
+    if word := _word(sizes):
+        return f"; {word} is no number: write a number for it, or {{{word}}} for a size that each run decides"
     if re.search(r"-\s*\d|\bdyn|\?|\*", sizes):
         return "; give a number for each open dimension, or {n} for a size that each run decides"
     if re.fullmatch(r"[\[(]?\s*\d+(\s*[,;X*]\s*\d+)*\s*,?[\])]?", sizes):
         return f"; sizes have x between them: --shapes {name}:{'x'.join(re.findall(r'[0-9]+', sizes))}"
     return ""
+
+
+def _word(sizes: str) -> str:
+    """The first word in ``Nx3x224x224``, if the other sizes are numbers or words too."""
+    parts = sizes.split("x")
+    words = [part for part in parts if re.fullmatch(r"[^\W\d]\w*", part)]
+    return words[0] if len(parts) > 1 and words and all(part.isdigit() or part in words for part in parts) else ""
 
 
 def parse_constants(texts: Sequence[str]) -> dict[str, Any]:

@@ -166,10 +166,10 @@ def test_what_is_no_list_of_shapes_is_refused(text):
 
 
 def test_sizes_that_each_run_decides_are_parsed():
-    found = tensors.parse_shapes(["x:{n}x3x{h:32..1536:32}x{max w:1..9}", "a:b:{batch_size}", "y:{n},z:2x{n:1..3}"])
+    found = tensors.parse_shapes(["x:{n}x3x{h:32..1536:32}x{max-w.1:1..9}", "a:b:{batch_size}", "y:{n},z:2x{n:1..3}"])
 
     assert found == {
-        "x": ("n", 3, Dim("h", 32, 1536, 32), Dim("max w", 1, 9)),
+        "x": ("n", 3, Dim("h", 32, 1536, 32), Dim("max-w.1", 1, 9)),
         "a:b": ("batch_size",),
         "y": ("n",),
         "z": (2, Dim("n", 1, 3)),
@@ -177,7 +177,9 @@ def test_sizes_that_each_run_decides_are_parsed():
 
 
 @pytest.mark.parametrize(
-    "text", ["x:{}", "x:{n", "x:n}", "x:{n:1}", "x:{n:1..}", "x:{n:1..2:}", "x:{n:1..2:3:4}", "x:{a{b}}", "x:{a,b}"]
+    "text",
+    ["x:{}", "x:{n", "x:n}", "x:{n:1}", "x:{n:1..}", "x:{n:1..2:}", "x:{n:1..2:3:4}", "x:{a{b}}", "x:{a,b}"]
+    + ["x:{1..8}", "x:{8}", "x:{ba tch}", "x:{-n}", "x:{}x3"],
 )
 def test_what_is_no_dimension_is_refused(text):
     with pytest.raises(UsageError, match="GPC2024"):
@@ -208,6 +210,8 @@ def test_shapes_may_be_one_list_as_for_trtexec():
     [
         ("input:1,576", "sizes have x between them: --shapes input:1x576"),
         ("input:(1, 576)", "sizes have x between them: --shapes input:1x576"),
+        ("input:Nx576", r"N is no number: write a number for it, or \{N\} for a size that each run decides"),
+        ("input:{1..8}x576", r"'\{1..8\}': a size that each run decides is \{n\}, \{n:1..8\}"),
         ("input:-1x576", r"a number for each open dimension, or \{n\} for a size that each run decides"),
         ("input:dynamic", r"a number for each open dimension, or \{n\} for a size that each run decides"),
     ],
