@@ -166,7 +166,7 @@ def test_check_names_unknown_operators_beside_open_dimensions(command, tmp_path)
     code, out, err = command("check", "m.onnx")
 
     assert code == 4
-    assert [line.split()[0].removeprefix("org.example.") for line in out.splitlines()] == ["Foo", "Bar", "Bar", "input"]
+    assert [line.split()[0].removeprefix("org.example.") for line in out.splitlines()] == ["Foo", "Bar", "Bar", "give"]
     assert "--shapes x:Nx3" in out
     assert err.startswith("error GPC4001: 'm.onnx' cannot be compiled: 4 problems")
 
@@ -193,9 +193,9 @@ def test_an_error_speaks_the_language_of_the_caller(command):
     with pytest.raises(UsageError) as python:
         gpucomp.compile(DIGITS)
 
-    assert "give it with shapes={'image': (N, 1, 8, 8)}" in str(python.value)
+    assert "give shapes={'image': (N, 1, 8, 8)} with a number for each N" in str(python.value)
     assert "--" not in str(python.value)
-    assert "give it with --shapes image:Nx1x8x8 (a number for each N)" in command("run", DIGITS)[2]
+    assert "give --shapes image:Nx1x8x8 with a number for each N" in command("run", DIGITS)[2]
 
 
 def test_a_sequence_is_asked_for_in_the_language_of_the_caller(command, tmp_path):

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import gpucomp
 from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError
 from gpucomp.frontend.onnx import check, load
 from gpucomp.frontend.onnx.loader import declared_shapes
@@ -425,8 +426,11 @@ def test_an_open_dimension_shows_the_argument_to_write():
 
     text = refused(proto, UsageError)
 
-    assert text.startswith("GPC2102 input 'x': the sizes of dimensions 0 ('batch') and 2 are not in the model")
-    assert "shapes={'x': (N, 3, N)}" in text
+    assert text.startswith(
+        "GPC2102 give shapes={'x': (N, 3, N)} with a number for each N; for sizes that each run decides "
+    )
+    assert "shapes={'x': ('batch', 3, 'd2')}, or gpucomp.Dim for a name" in text
+    assert text.endswith("does not say 'batch' (dimension 0 of input 'x'), dimension 2 of input 'x'")
     assert load(proto, shapes={"x": (5, 3, 7)}).outputs[0].shape == (5, 3, 7)
 
 
@@ -437,17 +441,47 @@ def test_every_input_with_an_open_dimension_is_named_at_once():
     with pytest.raises(UsageError) as error:
         load(proto)
 
-    assert "input 'x': the size of dimension 0 ('n') is not in the model; input 'z': the size of dim" in str(
-        error.value
+    told = "The model does not say 'n' (dimension 0 of input 'x'), dimension 0 of input 'z'"
+    assert "shapes={'x': (N, 3), 'z': (N, 3)} with a number for each N;" in error.value.message
+    assert "decides shapes={'x': ('n', 3)}, or" in error.value.message
+    assert error.value.message.endswith(told)
+    assert error.value.in_shell == (
+        "give --shapes x:Nx3 --shapes z:Nx3 with a number for each N; for sizes that each run decides --shapes 'x:{n}x3' "
+        f"(not for compare). {told}"
     )
-    assert str(error.value).endswith("give them with shapes={'x': (N, 3), 'z': (N, 3)} (a number for each N)")
-    assert error.value.in_shell.endswith("with --shapes x:Nx3 --shapes z:Nx3 (a number for each N)")
+
+
+def test_only_the_inputs_that_tell_all_names_are_asked_for():
+    many = [value(f"feature_{k}" * 5, ("atoms", "graphs", "channels")[k % 3 :]) for k in range(60)]
+    proto = model([node("Relu", [many[0].name], ["y"])], many)
+
+    with pytest.raises(UsageError) as error:
+        load(proto)
+
+    first, atoms = many[0].name, "'atoms' (dimension 0 of input"
+    assert error.value.in_shell.startswith(f"give --shapes {first}:NxNxN with a number for each N; for sizes that each")
+    assert f"decides --shapes '{many[2].name}:{{channels}}' (not for" in error.value.in_shell
+    assert error.value.message.count(atoms) == 1
+    assert "and 59 more" in error.value.message  # places of 'channels'
+    load(proto, shapes={first: (2, 3, 4)})
+
+
+def test_a_name_that_cannot_be_written_is_replaced():
+    assert "shapes={'x': ('d0', 3)}" in refused(model([RELU], [value("x", ("2*n + 1", 3))]), UsageError)
+
+
+@pytest.mark.parametrize("given", [(None, 3), ("n", None), (2.5, 3)])
+def test_what_is_no_size_is_told_with_what_may_stand_there(given):
+    with pytest.raises(
+        UsageError, match=r"GPC2110 .* names such as 'n' and gpucomp\.Dim for sizes that each run decides"
+    ):
+        gpucomp.compile(model([RELU], [value("x", ("n", 3))]), shapes={"x": given})
 
 
 def test_dimensions_as_converters_from_paddle_write_them_are_open():
     proto = model([RELU], [value("x", (-1, 3, "?", "?"))])
 
-    assert "dimensions 0, 2 and 3 are not in the model; give them with shapes={'x': (N, 3, N, N)}" in refused(
+    assert "shapes={'x': (N, 3, N, N)} with a number for each N; for sizes that each run decides" in refused(
         proto, UsageError
     )
     assert load(proto, shapes={"x": (5, 3, 7, 9)}).outputs[0].shape == (5, 3, 7, 9)

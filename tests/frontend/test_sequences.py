@@ -230,9 +230,9 @@ def test_an_output_of_another_kind_than_is_declared_is_refused():
 
 @pytest.mark.parametrize("shape", [None, 3, [(2, 3)], "no", [1.5, None]])
 def test_shapes_that_are_none_are_refused(shape):
-    with pytest.raises(UsageError, match="input 'x': whole numbers expected"):
+    with pytest.raises(UsageError, match="input 'x': whole numbers, or names such as 'n'"):
         load(model([node("Relu", ["x"], ["y"])], [value("x", ("a", "b"))]), shapes={"x": shape})
-    with pytest.raises(UsageError, match="input 's': whole numbers expected"):
+    with pytest.raises(UsageError, match="input 's': whole numbers, or names such as 'n'"):
         load(model([node("Identity", ["s"], ["y"])], [sequence("s")]), shapes={"s": [shape]})
 
 

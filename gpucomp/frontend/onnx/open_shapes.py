@@ -77,7 +77,9 @@ class _Declarations:
         where = f"shapes: input {quote(info.name)}"
         if not isinstance(given, tuple | list) or not all(_is_extent(size) for size in given):
             raise UsageError(
-                f"{where}: whole numbers, dimensions and their names expected, {quote(given)} given", code="GPC2110"
+                f"{where}: whole numbers, or names such as 'n' and gpucomp.Dim for sizes that each run decides, expected; "
+                f"{quote(given)} given",
+                code="GPC2110",
             )
         if not info.type.tensor_type.HasField("shape"):
             return
@@ -104,7 +106,9 @@ class _Declarations:
             return tuple(map(self._extent, given))
         if not info.type.tensor_type.HasField("shape"):
             raise UsageError(
-                f"input {quote(info.name)} has no shape in the model; give it in shapes= too", code="GPC2102"
+                f"input {quote(info.name)} has no shape in the model; give it in shapes= too",
+                code="GPC2102",
+                in_shell=f"input {quote(info.name)} has no shape in the model; give it in --shapes too",
             )
         return tuple(self._of_model(info, axis, dim) for axis, dim in enumerate(info.type.tensor_type.shape.dim))
 

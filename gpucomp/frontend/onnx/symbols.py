@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import onnx
 from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import tensors
 from gpucomp.ir import DType
+from gpucomp.ir.dim import NAME
 from gpucomp.ir.dims import has_dims
 from gpucomp.ir.size import Size
 
@@ -80,32 +83,69 @@ class Symbols:
         return sizes
 
     def _missing(self) -> UsageError:
-        """The error for shapes that have to be given, with the arguments in Python and on the command line."""
-        what, in_python, in_shell = [], [], []
-        ranked, open_sizes = True, 0
+        """The error for shapes that have to be given, with the arguments in Python and on the command line.
+
+        The arguments come first, because a message of many inputs is cut. They are for the fewest inputs that have all the
+        names: a name has one size in the whole model.
+        """
+        opens: list[_Open] = []
         for info in self.noted:
             if info.name in self.given or info.type.WhichOneof("value") != "tensor_type":
                 continue
             sizes = self._sizes(info)
-            if sizes is None:
-                ranked, dims = False, ["D0", "D1", "..."]
-                open_sizes += 1
-                what.append(f"input {quote(info.name)} has no shape in the model")
-            elif None in sizes:
-                open_sizes += sizes.count(None)
-                dims = ["N" if size is None else str(size) for size in sizes]
-                what.append(f"input {quote(info.name)}: {_unknown(info, sizes)}")
-            else:
-                continue
-            in_python.append(f"{quote(info.name)}: ({', '.join(dims)}{',' if len(dims) == 1 else ''})")
-            in_shell.append(f"--shapes {_argument(info.name, dims)}")
-        give = f"{'; '.join(what)}; give {'it' if open_sizes == 1 else 'them'} with"
-        note = " (a number for each N)" if ranked else ""
-        return UsageError(
-            f"{give} shapes={{{', '.join(in_python)}}}{note}",
-            code="GPC2102",
-            in_shell=f"{give} {' '.join(in_shell)}{note}",
-        )
+            if sizes is None or None in sizes:
+                opens.append(_Open(info, sizes))
+        wanted = _fewest(opens)
+        numbers = [(one.name, one.dims("N")) for one in wanted]
+        in_python = f"give shapes={_mapping(numbers)}"
+        in_shell = f"give {' '.join(f'--shapes {_argument(name, dims)}' for name, dims in numbers)}"
+        if all(one.sizes is not None for one in wanted):
+            decided = " with a number for each N; for sizes that each run decides"
+            name, names = min(((one.name, one.names()) for one in opens), key=lambda found: len(found[1]))
+            in_python += (
+                f"{decided} shapes={_mapping([(name, list(map(_dimension, names)))])}, or gpucomp.Dim for a name"
+            )
+            in_shell += f"{decided} --shapes {_argument(name, map(_in_braces, names))} (not for compare)"
+        told = f"The model does not say {', '.join(_unknown(opens))}"
+        return UsageError(f"{in_python}. {told}", code="GPC2102", in_shell=f"{in_shell}. {told}")
+
+
+class _Open:
+    """An input whose shape the model leaves open: ``sizes`` has None for each such size, or is None without a rank."""
+
+    def __init__(self, info: onnx.ValueInfoProto, sizes: Sequence[int | None] | None) -> None:
+        self.name, self.sizes = info.name, sizes
+        symbols = [symbol(dim) for dim in info.type.tensor_type.shape.dim]
+        self.axes = {axis: symbols[axis] for axis, size in enumerate(sizes or ()) if size is None}
+        self.symbols = set(self.axes.values()) - {""}
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other input tells all its sizes."""
+        return self.sizes is None or "" in self.axes.values()
+
+    def dims(self, unknown: str) -> list[str]:
+        """The sizes as text, with ``unknown`` for each that is open."""
+        if self.sizes is None:
+            return ["D0", "D1", "..."]
+        return [unknown if size is None else str(size) for size in self.sizes]
+
+    def names(self) -> list[str]:
+        """The sizes as text, with a name for each that is open: the model's, or one that can be written as one."""
+        return [
+            self.dims("")[axis] or (name if re.fullmatch(NAME, name) else f"d{axis}")
+            for axis, name in ((axis, self.axes.get(axis, "")) for axis in range(len(self.sizes or ())))
+        ]
+
+
+def _fewest(opens: Sequence[_Open]) -> list[_Open]:
+    """Inputs that together have every name, and those whose sizes have none. In the order of the model."""
+    chosen = [one for one in opens if one.is_alone]
+    missing = set().union(*(one.symbols for one in opens)) - set().union(*(one.symbols for one in chosen))
+    while missing:
+        chosen.append(max(opens, key=lambda one: len(one.symbols & missing)))
+        missing -= chosen[-1].symbols
+    return [one for one in opens if one in chosen]
 
 
 def is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
@@ -119,13 +159,21 @@ def symbol(dim: onnx.TensorShapeProto.Dimension) -> str:
     return "" if name == "?" else name
 
 
-def _unknown(info: onnx.ValueInfoProto, sizes: Sequence[int | None]) -> str:
-    """The dimensions whose sizes the model leaves open, with their names."""
-    symbols = [symbol(dim) for dim in info.type.tensor_type.shape.dim]
-    names = [f"{k} ({quote(symbols[k])})" if symbols[k] else f"{k}" for k, size in enumerate(sizes) if size is None]
-    if len(names) == 1:
-        return f"the size of dimension {names[0]} is not in the model"
-    return f"the sizes of dimensions {', '.join(names[:-1])} and {names[-1]} are not in the model"
+def _unknown(opens: Sequence[_Open]) -> Iterator[str]:
+    """What the model leaves open: each name once, with where it stands first; then what has no name."""
+    places: dict[str, list[str]] = {}
+    for one in opens:
+        for axis, name in one.axes.items():
+            if name:
+                places.setdefault(name, []).append(f"dimension {axis} of input {quote(one.name)}")
+    for name, found in places.items():
+        yield f"{quote(name)} ({found[0]}{f' and {len(found) - 1} more' if found[1:] else ''})"
+    for one in opens:
+        axes = [axis for axis, name in one.axes.items() if not name]
+        if one.sizes is None:
+            yield f"the shape of input {quote(one.name)}"
+        elif axes:
+            yield f"dimension{'s'[: len(axes) - 1]} {', '.join(map(str, axes))} of input {quote(one.name)}"
 
 
 def fixed_array(info: onnx.ValueInfoProto, given: Any) -> np.ndarray | np.generic:
@@ -174,13 +222,29 @@ def extents(name: str, shape: Any) -> tuple[Any, ...]:
             told = f"input {quote(name)}: this needs one size of each dimension; give numbers in"
             raise UsageError(f"{told} shapes=", code="GPC2017", in_shell=f"{told} --shapes") from None
         raise UsageError(
-            f"shapes: input {quote(name)}: whole numbers expected, {quote(shape)} given", code="GPC2110"
+            f"shapes: input {quote(name)}: whole numbers, or names such as 'n' and gpucomp.Dim for sizes that each run "
+            f"decides, expected; {quote(shape)} given",
+            code="GPC2110",
         ) from None
 
 
-def _argument(name: str, dims: Sequence[str]) -> str:
-    plain = name if name.replace("_", "").replace(".", "").replace("/", "").isalnum() else quote(name)
-    return f"{plain}:{'x'.join(dims)}"
+def _argument(name: str, dims: Iterable[str]) -> str:
+    """``x:Nx3`` for a shell."""
+    return shlex.quote(f"{name}:{'x'.join(dims)}")
+
+
+def _in_braces(size: str) -> str:
+    return size if size.isdigit() else f"{{{size}}}"
+
+
+def _mapping(shapes: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """``{'x': (N, 3)}``."""
+    tuples = (f"{quote(name)}: ({', '.join(dims)}{',' if len(dims) == 1 else ''})" for name, dims in shapes)
+    return f"{{{', '.join(tuples)}}}"
+
+
+def _dimension(size: str) -> str:
+    return size if size.isdigit() else quote(size)
 
 
 def _text(shape: Sequence[int]) -> str:
