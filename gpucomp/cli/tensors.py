@@ -8,7 +8,6 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from gpucomp.cli import sounds
 from gpucomp.errors import DeviceError, InputError, UsageError, quote
 from gpucomp.extras import install
 from gpucomp.ir.dim import NAME, Dim
-from gpucomp.runtime.inputs import TensorSpec
+from gpucomp.runtime.inputs import TensorSpec, fits
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 KINDS = (".npy", ".npz", ".pb", *IMAGES, *sounds.SOUNDS)
@@ -227,7 +226,7 @@ def read_inputs(texts: Sequence[str], specs: Sequence[TensorSpec], preprocess: s
             spec = max(named, key=lambda s: len(s.name))  # a name can contain "="
             add(spec.name, read_tensor(Path(text[len(spec.name) + 1 :]), spec, preprocess))
         elif "=" not in text and text.lower().endswith(".npz"):
-            for name, array in _archive(Path(text), specs, only=True).items():
+            for name, array in _archive(Path(text), {spec.name: spec for spec in specs}, only=True).items():
                 add(name, array)
         elif "=" not in text and len(specs) == 1:
             add(specs[0].name, read_tensor(Path(text), specs[0], preprocess))
@@ -248,7 +247,7 @@ def read_tensor(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
             if spec.name not in there and len(there) != 1:
                 raise UsageError(f"{quote(path)} has no array {quote(spec.name)}", code="GPC2003")
             (only,) = (spec.name,) if spec.name in there else there
-            return _archive(path, [replace(spec, name=only)])[only]
+            return _archive(path, {only: spec})[only]
         case ".pb":
             return _protobuf(path)
         case suffix if suffix in IMAGES:
@@ -300,31 +299,40 @@ def _contents(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         raise _unreadable(path, error) from None
 
 
-def _archive(path: Path, specs: Sequence[TensorSpec], *, only: bool = False) -> dict[str, np.ndarray]:
-    """The arrays of an .npz for ``specs``; with ``only``, any other array is an error.
+def _archive(path: Path, specs: Mapping[str, TensorSpec], *, only: bool = False) -> dict[str, np.ndarray]:
+    """The arrays of an .npz for inputs, by their names in the file; with ``only``, any other array is an error.
 
     Headers are checked before anything is unpacked: a few bytes of an archive can hold gigabytes.
     """
-    there, known = _contents(path), {spec.name: spec for spec in specs}
+    there = _contents(path)
     for name, (shape, dtype) in there.items():
-        spec = known.get(name)
-        if spec is None and only:
-            names = ", ".join(quote(s) for s in known)
+        if name not in specs and only:
+            names = ", ".join(map(quote, specs))
             raise InputError(
                 f"{quote(path)}: there is no input {quote(name)}; the model's inputs are {names}", code="GPC2101"
             )
-        if spec is not None and shape != spec.shape:
-            raise InputError(
-                f"{quote(path)}: input {quote(name)}: shape {list(spec.shape)} expected, found {list(shape)}",
-                code="GPC2103",
-            )
-        if spec is not None and dtype.itemsize > 16:
-            raise InputError(f"{quote(path)}: input {quote(name)}: an array of {dtype} is not a tensor", code="GPC2105")
+        if name in specs:
+            _check_header(specs[name], shape, dtype, path)
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in there if name in known}
+            return {name: file[name] for name in there if name in specs}
     except _UNREADABLE as error:
         raise _unreadable(path, error) from None
+
+
+def _check_header(spec: TensorSpec, shape: Sequence[int], dtype: np.dtype, path: Path) -> None:
+    where = f"{quote(path)}: input {quote(spec.name)}"
+    if not fits(shape, spec.shape):
+        raise InputError(
+            f"{where}: shape [{', '.join(map(str, spec.shape))}] expected, found {list(shape)}", code="GPC2103"
+        )
+    for axis, (size, wanted) in enumerate(zip(shape, spec.shape, strict=True)):
+        if isinstance(wanted, Dim) and size not in wanted:
+            raise InputError(
+                f"{where}: dimension {axis}, {quote(wanted)}, is {size}, {wanted.range} expected", code="GPC2111"
+            )
+    if dtype.itemsize > 16:
+        raise InputError(f"{where}: an array of {dtype} is not a tensor", code="GPC2105")
 
 
 def _protobuf(path: Path) -> np.ndarray:

@@ -80,7 +80,7 @@ def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
             f"convert with .astype({str(dtype.numpy)!r})",
             code="GPC2104",
         )
-    if not _fits(array.shape, spec.shape):
+    if not fits(array.shape, spec.shape):
         raise InputError(
             f"input {quote(spec.name)}: shape [{', '.join(map(str, spec.shape))}] expected, found {list(array.shape)}; "
             f"for another shape compile with shapes={{{spec.name!r}: {array.shape}}}",
@@ -91,7 +91,7 @@ def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
     return np.asarray(array, dtype=dtype.numpy, order="C") if isinstance(array, np.ndarray) else array
 
 
-def _fits(shape: Sequence[int], expected: Sequence[Extent]) -> bool:
+def fits(shape: Sequence[int], expected: Sequence[Extent]) -> bool:
     """Whether the ranks are equal, and the sizes that no run decides."""
     pairs = zip(shape, expected, strict=False)
     return len(shape) == len(expected) and all(isinstance(wanted, Dim) or size == wanted for size, wanted in pairs)

@@ -52,6 +52,32 @@ def test_run_takes_an_array_of_any_size_in_the_range(saved, command):
     np.testing.assert_array_equal(np.load(saved / "y.npy"), np.full((3, 12), 2, np.float32))
 
 
+@pytest.mark.parametrize("given", ["x={}", "{}"])
+def test_run_takes_an_archive_of_any_size_in_the_range(saved, command, given):
+    np.savez(saved / "arrays.npz", x=np.ones((3, 24), np.float32))
+    files = given.format(saved / "arrays.npz")
+
+    done = command("run", saved / "m.onnx", "--shapes", SHAPES, "--input", files, "--output-dir", saved)
+
+    assert done.code == 0, done.err
+    np.testing.assert_array_equal(np.load(saved / "y.npy"), np.full((3, 12), 2, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ((3, 4, 5), "GPC2103: '{}': input 'x': shape [n, h] expected, found [3, 4, 5]"),
+        ((3, 25), "GPC2111: '{}': input 'x': dimension 1, 'h', is 25, 8 to 64, a multiple of 8 expected"),
+    ],
+)
+def test_an_array_without_a_name_is_told_by_the_input_that_it_is_for(saved, command, shape, told):
+    np.savez(saved / "arrays.npz", np.ones(shape, np.float32))
+
+    done = command("run", saved / "m.onnx", "--shapes", SHAPES, "--input", f"x={saved / 'arrays.npz'}")
+
+    assert (done.code, told.format(saved / "arrays.npz") in done.err) == (2, True), done.err
+
+
 def test_run_tells_a_size_outside_the_range(saved, command):
     done = command("run", saved / "m.onnx", "--shapes", SHAPES, "--input", f"x={saved / 'odd.npy'}")
 
