@@ -8,7 +8,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -39,7 +40,7 @@ from gpucomp.files import write
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import has_dims
 from gpucomp.runtime.ceilings import together
-from gpucomp.runtime.inputs import random_inputs
+from gpucomp.runtime.inputs import TensorSpec, random_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -349,7 +350,8 @@ def bench(
         raise UsageError(
             "--static measures nothing, --profile, --trace and --output do: leave out one or the other", code="GPC2028"
         )
-    _require_one_set(how)
+    if static or not files:
+        _require_one_set(how, static=static)
     if static:
         _bench_static(how, report)
         return
@@ -361,10 +363,9 @@ def bench(
     _check_early(files)
     exe, compile_s = _opened(how, files)
     given, inputs = _given(exe, files, preprocess)
+    run, exe, sizes = exe.run, *_of_one_set(exe, given)
     with progress("measuring", duration_s + warmup_ms / 1e3):
-        latency = measure.measure(
-            lambda: exe.run(given), warmup_ms=warmup_ms, duration_s=duration_s, iterations=iterations
-        )
+        latency = measure.measure(lambda: run(given), warmup_ms=warmup_ms, duration_s=duration_s, iterations=iterations)
         found = _profiled(exe, given, iterations) if profiled else None
     method = measure.method(latency, exe.target, inputs)
     setting = measure.setting(exe.target, exe.plan.precision, exe.inputs, given)
@@ -373,6 +374,7 @@ def bench(
         **setting,
         "method": method,
         "machine": measure.machine(),
+        **({"sizes": sizes} if sizes else {}),
         "kernels": len(exe.kernels),
         "compile_s": compile_s,
         "arena_bytes": exe.plan.arena_bytes,
@@ -387,13 +389,16 @@ def bench(
     _tell(lines, text, report, found)
 
 
-def _require_one_set(how: ModelOptions) -> None:
+def _require_one_set(how: ModelOptions, *, static: bool) -> None:
     """Raise ``UsageError`` for sizes that each run decides, before a compilation for them."""
     extents = [n for shape in tensors.parse_shapes(how.shapes).values() for n in shape or ()]
     names = [n.name if isinstance(n, Dim) else n for n in extents if isinstance(n, Dim | str)]
     if names:
-        instead = "give a number for each in --shapes, or an array with --input NAME=FILE and no --shapes"
-        raise _several_sets("--shapes", names, instead)
+        instead = "give a number for each in --shapes"
+        raise _several_sets("--shapes", names, instead if static else f"{instead}, or {WITH_INPUTS}")
+
+
+WITH_INPUTS = "an array of the sizes to measure with --input NAME=FILE"
 
 
 def _several_sets(whose: str, names: Iterable[str], instead: str) -> UsageError:
@@ -406,13 +411,13 @@ def _several_sets(whose: str, names: Iterable[str], instead: str) -> UsageError:
 
 
 def _opened(how: ModelOptions, files: tuple[str, ...]) -> tuple[Executable, float]:
-    """The model for one set of sizes, and the seconds until it was there."""
+    """The model, and the seconds until it was there. Inputs must tell the sizes that each run decides."""
     from gpucomp.runtime.any_shape import AnyShapeExecutable
 
     start = time.perf_counter()
     exe = open_model(how, files, runs=True)
-    if isinstance(exe, AnyShapeExecutable):
-        raise _several_sets(quote(how.model), exe.dims, "compile the .onnx model with a number for each")
+    if isinstance(exe, AnyShapeExecutable) and not files:
+        raise _several_sets(quote(how.model), exe.dims, f"give {WITH_INPUTS}")
     return exe, time.perf_counter() - start
 
 
@@ -494,14 +499,38 @@ def _tables(found: Profile) -> dict[str, Table]:
 
 
 def _given(exe: Executable, files: tuple[str, ...], preprocess: str) -> tuple[dict[str, np.ndarray], str]:
-    """The inputs of a run, random where no file gives them, and in words where they are from."""
+    """The inputs of a run, random where no file gives them, and in words where they are from.
+
+    The files tell the sizes that each run decides.
+    """
     given = tensors.read_inputs(files, exe.inputs, preprocess)
-    missing = [spec for spec in exe.inputs if spec.name not in given]
+    missing = [_sized(spec, exe.inputs, given) for spec in exe.inputs if spec.name not in given]
     given |= random_inputs(missing)
     if not missing:
         return given, "inputs from files"
     some = f"{len(missing)} of {len(exe.inputs)} " if len(missing) < len(exe.inputs) else ""
     return given, f"{some}inputs random (seed 0)"
+
+
+def _sized(spec: TensorSpec, specs: Sequence[TensorSpec], given: Mapping[str, np.ndarray]) -> TensorSpec:
+    """``spec`` with the sizes that the arrays ``given`` for other inputs have."""
+    told = {
+        dim: size
+        for other in specs
+        if other.name in given and len(other.shape) == given[other.name].ndim
+        for dim, size in zip(other.shape, given[other.name].shape, strict=True)
+        if isinstance(dim, Dim)
+    }
+    return replace(spec, shape=tuple(told.get(n, n) if isinstance(n, Dim) else n for n in spec.shape))
+
+
+def _of_one_set(exe: Executable, given: Mapping[str, np.ndarray]) -> tuple[Executable, dict[str, int]]:
+    """The executable with a plan and kernels for the sizes of the inputs, and these sizes if each run decides them."""
+    from gpucomp.runtime.any_shape import AnyShapeExecutable
+
+    if not isinstance(exe, AnyShapeExecutable):
+        return exe, {}
+    return exe.of_inputs(given)
 
 
 def _bench_static(

@@ -159,6 +159,11 @@ class AnyShapeExecutable(Executable):
         """As ``gpucomp.ir.traces.sizes_in``."""
         return traces.sizes_in(given, self._shapes)
 
+    def of_inputs(self, inputs: Mapping[str, object]) -> tuple[Executable, dict[str, int]]:
+        """The executable for the sizes of ``inputs``, and these sizes. Raises ``InputError``."""
+        sizes, _ = self._sized(inputs)
+        return self._at(sizes), sizes
+
     def said(self, dim: str) -> str:
         """Who declared a dimension."""
         return self._shapes.said[dim]

@@ -240,9 +240,12 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.nd
     rng = np.random.default_rng(seed)
     for spec in specs:
         if open_dims := [dim for dim in spec.shape if isinstance(dim, Dim)]:
+            told = f"no random array for {spec}, because each run decides {quote(open_dims[0])}"
             raise UsageError(
-                f"no random array for {spec}, because each run decides {quote(open_dims[0])}: give an array",
+                f"{told}: give an array",
                 code="GPC2017",
+                in_shell=f"{told}: give an array of the size to measure with --input {spec.name}=FILE, or many sizes with "
+                "--shapes-from TRACE.jsonl",
             )
 
     def drawn(spec: TensorSpec) -> np.ndarray:

@@ -97,12 +97,12 @@ def test_what_is_of_one_set_of_sizes_says_so(saved, command, name):
 def test_bench_says_before_it_compiles_that_it_measures_one_set_of_sizes(saved, command, monkeypatch):
     monkeypatch.setattr("gpucomp.compile", None)
 
-    for more in ((), ("--input", f"x={saved / 'array.npy'}"), ("--static", "--target", "cuda:sm_80")):
+    for more in ((), ("--static", "--target", "cuda:sm_80")):
         told = command("bench", saved / "m.onnx", "--shapes", SHAPES, *more).error
         assert told.startswith(
             "error GPC2017: --shapes leaves 'n', 'h' to each run, and this measures one set of sizes: "
         )
-        assert all(option in told for option in ("--input", "--shapes-from"))
+        assert ("--input" in told, "--shapes-from" in told) == (not more, True)
 
 
 @pytest.fixture
@@ -154,17 +154,51 @@ def test_inspect_writes_the_sources_of_a_file_for_any_size(compiled, command):
     assert len(list((compiled / "sources").iterdir())) == 1
 
 
+@pytest.mark.parametrize("options", [["m.gpuc"], ["m.onnx", "--shapes", SHAPES]], ids=["file", "model"])
+def test_bench_takes_the_sizes_of_its_inputs(compiled, command, options):
+    short = ("--duration", "0", "--warmup", "0", "--iterations", "2", "--json", compiled / "r.json", "--profile")
+
+    done = command("bench", compiled / options[0], *options[1:], "--input", f"x={compiled / 'array.npy'}", *short)
+
+    assert done.code == 0, done.err
+    found = json.loads((compiled / "r.json").read_text())
+    assert found["sizes"] == {"n": 3, "h": 24}
+    assert found["kernels"] == len(found["profile"]["kernels"]) == 1
+
+
+def test_bench_takes_sizes_that_one_input_tells_of_the_others(tmp_path, command):
+    halves = model([node("Add", ["x", "z"], ["y"])], [value("x", ["n", 4]), value("z", ["n", 4])], [value("y", None)])
+    onnx.save(halves, tmp_path / "m.onnx")
+    np.save(tmp_path / "z.npy", np.ones((3, 4), np.float32))
+    options = ("--shapes", "x:{n}x4", "--duration", "0", "--warmup", "0", "--iterations", "2")
+
+    done = command("bench", tmp_path / "m.onnx", *options, "--input", f"z={tmp_path / 'z.npy'}")
+
+    assert done.code == 0, done.err
+    assert "1 of 2 inputs random (seed 0)" in done.out
+
+
+def test_bench_says_which_input_does_not_tell_its_sizes(tmp_path, command):
+    add = model([node("Add", ["x", "z"], ["y"])], [value("x", ["n", 4]), value("z", ["k", 4])], [value("y", None)])
+    onnx.save(add, tmp_path / "m.onnx")
+    np.save(tmp_path / "z.npy", np.ones((1, 4), np.float32))
+
+    done = command("bench", tmp_path / "m.onnx", "--shapes", "x:{n}x4", "--input", f"z={tmp_path / 'z.npy'}")
+
+    assert "each run decides 'n': give an array of the size to measure with --input x=FILE, or many sizes" in done.err
+
+
 def trace(folder, *lines):
     (folder / "trace.jsonl").write_text("\n".join(lines) + "\n")
     return folder / "trace.jsonl"
 
 
-def test_bench_of_a_file_for_any_size_needs_a_trace(compiled, command):
+def test_bench_of_a_file_for_any_size_needs_inputs_or_a_trace(compiled, command):
     told = command("bench", compiled / "m.gpuc").error
 
     assert told.startswith("error GPC2017: ")
     assert "m.gpuc' leaves 'n', 'h' to each run" in told
-    assert "--shapes-from" in told
+    assert all(option in told for option in ("--input", "--shapes-from"))
 
 
 def test_bench_runs_a_trace(compiled, command):
