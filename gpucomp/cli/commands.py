@@ -248,6 +248,13 @@ def compare_(
 
     if how.model.suffix == ".gpuc":
         raise needs_model(how, "graph to compare with", "compare MODEL.onnx")
+    told = tensors.parse_shapes(how.shapes)
+    if has_dims(told):
+        raise UsageError(
+            "compare needs one size of each dimension: give numbers in --shapes; gpucomp run MODEL --input NAME=FILE "
+            f"--compare {compare.REFERENCES[0]} takes sizes that each run decides",
+            code="GPC2017",
+        )
     folder = (output or Path(f"bisect-{how.model.stem}")) if bisect else None
     if folder is not None:
         bisecting.check_folder(folder)
@@ -256,7 +263,7 @@ def compare_(
     allowed = _allowed(how, tolerance, atol)
     fixed = fixed_inputs(how)
     question = bisecting.Question(targets.resolve(how.target_name), how.precision, allowed, fixed)
-    sizes = {**shapes_told_by(files, how.model), **tensors.parse_shapes(how.shapes)}
+    sizes = {**shapes_told_by(files, how.model), **told}
     specs = bisecting.input_specs(how.model, sizes, fixed)
     given = tensors.read_inputs(files, specs, preprocess)
     given |= random_inputs([spec for spec in specs if spec.name not in given])
