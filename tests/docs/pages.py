@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 _BLOCK = re.compile(
-    r"^(?P<held><!-- no-run: .+ -->\n)?```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?P<held><!-- no-run: [^\n]+ -->\n)?```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 _EXIT = re.compile(r"# exit code (\d+)$")
 _VARIABLE = re.compile(r"([A-Z_]+)=(\S+)")

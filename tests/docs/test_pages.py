@@ -8,6 +8,7 @@ from urllib.parse import urlparse
 
 import pytest
 
+import gpucomp
 from gpucomp import config
 from tests.docs.conftest import save_photo
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, commands, name, prose
@@ -39,6 +40,20 @@ def test_the_blocks_of_a_page_run(page, place, monkeypatch):
             session.run(block)
     finally:
         session.close()
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's exporter about torch
+def test_the_examples_with_torch_run():
+    pytest.importorskip("torch", reason="could not import 'torch'")
+    pytest.importorskip("onnxscript", reason="could not import 'onnxscript'")
+    found = [b for b in blocks(DOCS / "how-to" / "deploy.md") if not b.runs and "torch" in b.text]
+    names = {"gpucomp": gpucomp}
+
+    for block in found:
+        exec(compile(block.text, str(block), "exec"), names)
+
+    assert len(found) == 2
+    assert names["y"].shape == (5, 8, 62, 62)
 
 
 def test_what_is_made_smaller_or_left_out_is_on_a_page():
