@@ -43,7 +43,7 @@ def _module(kind: str) -> Any:
 
 
 def resolve(text: str) -> Target:
-    """The target for a name: ``auto``, ``cpu[:NAME]``, ``opencl[:FLAVOUR or device]``, ``cuda[:sm_XX]``.
+    """The target for a name: ``auto``, ``cpu[:NAME]``, ``opencl[:NAME]``, ``cuda[:sm_XX]``.
 
     Raises ``UsageError`` that lists the known names for an unknown one, and ``DeviceError`` if no device of the kind is here.
     """
@@ -55,8 +55,9 @@ def resolve(text: str) -> Target:
     kind, colon, which = text.partition(":")
     if kind not in MODULES or (colon and not which):
         raise UsageError(
-            f"unknown target {quote(text)}; targets are auto, cpu, opencl, opencl:FLAVOUR or device name, cuda, "
-            "cuda:ARCHITECTURE (opencl flavours: pocl, generic, mali, amd, gfx803 to gfx1201; architectures: sm_75 to sm_120)",
+            f"unknown target {quote(text)}; targets are auto, cpu, cpu:PROCESSOR, opencl, opencl:NAME, cuda, "
+            f"cuda:ARCHITECTURE (auto: GPUCOMP_TARGET, or cpu; names for opencl: {_module('opencl').NAMES}; architectures: "
+            "sm_75 to sm_120)",
             code="GPC2002",
         )
     module = _module(kind)

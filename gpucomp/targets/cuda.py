@@ -117,8 +117,9 @@ def resolve(which: str) -> Target:
     if which == "sm_90":
         which = "sm_90a"  # every sm_90 device runs sm_90a code
     if which not in ARCHITECTURES:
+        index = "; an index is no architecture: cuda alone is for the GPU here" if which.isdigit() else ""
         raise UsageError(
-            f"unknown CUDA architecture {quote(which)}; known are {', '.join(ARCHITECTURES)}", code="GPC2002"
+            f"unknown CUDA architecture {quote(which)}; known are {', '.join(ARCHITECTURES)}{index}", code="GPC2002"
         )
     return manifest(which)
 

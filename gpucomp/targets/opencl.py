@@ -65,6 +65,11 @@ MALI: tuple[tuple[str, frozenset[str]], ...] = (
     (r"mali-g(52|76)", frozenset()),
     (r"mali-g(31|51|71|72)", frozenset({"arm_dot", "arm_dot_acc"})),
 )
+# what may follow ``opencl:``, for messages
+NAMES = (
+    "pocl, generic, mali, a Mali's name such as mali-g78, amd, AMD's instruction sets from gfx803 to gfx1201, or a part of a "
+    "device's name"
+)
 EXTENSIONS = {
     "cl_khr_fp16": "fp16",
     "cl_khr_fp64": "fp64",
@@ -153,9 +158,8 @@ def resolve(which: str) -> Target:
                 f"no OpenCL device was found{_besides()}; install a driver; for the CPU: {install('pocl')}",
                 code="GPC5001",
             )
-        known = ", ".join((*FLAVOURS, "a Mali's name such as mali-g78 (opencl:mali for any)", *AMD))
         raise UsageError(
-            f"no OpenCL device {quote(which)}: flavours are {known}; devices here are {_named()}", code="GPC2002"
+            f"no OpenCL device {quote(which)}: names are {NAMES}; devices here are {_named()}", code="GPC2002"
         )
     return of_device(found[0], f"opencl:{which}" if which else "opencl")
 

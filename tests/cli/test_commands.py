@@ -286,7 +286,7 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
         (
             ["run", "model.onnx", "--target", "tpu"],
             2,
-            "error GPC2002: unknown target 'tpu'; targets are auto, cpu, opencl",
+            "error GPC2002: unknown target 'tpu'; targets are auto, cpu, cpu:PROCESSOR, opencl, opencl:NAME",
         ),
         (["bench", "model.onnx", "--static", "--profile"], 2, "error GPC2028: --static measures nothing, --profile, "),
         (["run", "model.onnx"], 2, "error GPC2109: not all inputs are given, missing: 'x' f32[3,5]; give each a"),

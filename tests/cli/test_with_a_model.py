@@ -273,7 +273,9 @@ def test_a_wrong_target_is_a_usage_error(command):
     code, out, err = command("run", DIGITS, "--target", "tpu")
 
     assert (code, out) == (2, "")
-    assert err.startswith("error GPC2002: unknown target 'tpu'; targets are auto, cpu, opencl")
+    assert err.startswith(
+        "error GPC2002: unknown target 'tpu'; targets are auto, cpu, cpu:PROCESSOR, opencl, opencl:NAME"
+    )
     assert len(err.splitlines()) == 1
 
 

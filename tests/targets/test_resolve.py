@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -86,9 +87,25 @@ def test_an_unknown_target_is_a_usage_error_that_lists_what_exists(text):
 
 def test_an_unknown_opencl_device_is_a_usage_error_that_lists_devices():
     assert {"generic", "pocl", "mali", "amd"} <= set(opencl.flavours())
-    listed = ", ".join((*opencl.flavours(), "a Mali.s name such as mali-g78 .opencl:mali for any.", *opencl.AMD))
-    with pytest.raises(UsageError, match=f"flavours are {listed}; devices here are '"):
-        targets.resolve("opencl:no such device")
+    for name in ("no such device", "gfx999"):
+        with pytest.raises(UsageError, match=f"names are {opencl.NAMES}; devices here are '"):
+            targets.resolve(f"opencl:{name}")
+
+
+def test_what_is_listed_is_what_there_is():
+    listed = set(re.findall(r"[\w-]+", opencl.NAMES))
+
+    assert set(opencl.flavours()) <= listed
+    assert all(targets.resolve(f"opencl:{name}") for name in ("mali-g78", "gfx803", "gfx1201"))
+    assert {"mali-g78", "gfx803", "gfx1201"} <= listed
+    with pytest.raises(UsageError, match=re.escape(f"names for opencl: {opencl.NAMES};")):
+        targets.resolve("hip")
+    assert (next(iter(cuda.ARCHITECTURES)), list(cuda.ARCHITECTURES)[-1]) == ("sm_75", "sm_120")
+
+
+def test_the_index_of_a_device_is_no_architecture():
+    with pytest.raises(UsageError, match=r"unknown CUDA architecture '0'; .*an index is no architecture: cuda alone"):
+        targets.resolve("cuda:0")
 
 
 class Driver:
@@ -601,7 +618,7 @@ def test_the_name_of_a_mali_is_a_name_of_its_flavour(monkeypatch, name, lacking)
 def test_a_mali_that_is_not_known_is_refused_with_the_names_that_are(monkeypatch, name):
     monkeypatch.setattr(opencl, "devices", lambda: ())
 
-    with pytest.raises(UsageError, match=r"such as mali-g78 \(opencl:mali for any\)"):
+    with pytest.raises(UsageError, match="mali, a Mali's name such as mali-g78"):
         targets.resolve(f"opencl:{name}")
 
 
