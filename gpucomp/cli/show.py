@@ -201,7 +201,7 @@ def open_kernels(exe: AnyShapeExecutable) -> list[str]:
 
 
 def variants(exe: AnyShapeExecutable) -> list[str]:
-    """A row for each schedule of the kernels that have several: where it is used from, who chose it, and the largest regret.
+    """A row for each schedule of the kernels that have several: where it is used, who chose it, and the largest regret.
 
     The regret is the predicted ratio to the fastest schedule that is known for some sizes, the same for all rows of a kernel.
     """
@@ -212,14 +212,15 @@ def variants(exe: AnyShapeExecutable) -> list[str]:
     for choices in opened.choices:
         sizes, regret = max(choices.regrets, key=lambda each: each[1], default=((), 1.0))
         where = " ".join(f"{plain(name)}={size}" for name, size in zip(exe.dims, sizes, strict=False))
-        for start, number in zip(choices.starts, choices.kernels, strict=True):
+        places = ranges(opened.formulas.texts[choices.points], choices.starts)
+        for used, number in zip(places, choices.kernels, strict=True):
             kernel = opened.plan.kernels[number]
             schedule = " ".join(f"{name}={value}" for name, value in kernel.schedule.items()) or "-"
             label = kernel.label or kernel.name
             rows.append(
                 (
                     label,
-                    f"{opened.formulas.texts[choices.points]} >= {start}",
+                    used,
                     schedule,
                     kernel.tier or "-",
                     Figure(regret, ".2f"),
@@ -229,6 +230,16 @@ def variants(exe: AnyShapeExecutable) -> list[str]:
     if not rows:
         return ["every kernel has one schedule for all sizes"]
     return table(("kernel", "used where", "schedule", "tier", "regret", "largest at"), rows, "variants")
+
+
+def ranges(text: str, starts: Sequence[int]) -> list[str]:
+    """``b < 19``, ``19 <= b < 300``, ``b >= 300``: where a formula is from each start to the next."""
+    ends = [*starts[1:], None]
+    found = []
+    for k, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        low, high = (f"{start} <= " if k else ""), ("" if end is None else f" < {end}")
+        found.append(f"{low}{text}{high}" if high else f"{text} >= {start}")
+    return found
 
 
 def free_sizes(opened: OpenGraph) -> list[str]:

@@ -1,6 +1,7 @@
 """Commands with sizes that each run decides: those that take them, and those that say that they do not."""
 
 import json
+import re
 
 import numpy as np
 import onnx
@@ -8,6 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 import gpucomp
+from gpucomp.cli import show
 from tests.onnx_builders import model, node, value
 
 SHAPES = "x:{n:1..8}x{h:8..64:8}"
@@ -291,10 +293,15 @@ def test_inspect_prints_where_a_kernel_changes_its_schedule(product, command):
     done = command("inspect", product, "--shapes", "x:{m:1..8192}x384", "--regret", "--target", "cuda:sm_90")
 
     assert done.code == 0, done.err
-    rows = [line for line in done.out.splitlines() if " >= " in line]
+    rows = done.out.splitlines()[1:]
     assert len(rows) in (2, 3)
-    assert "m >= 0" in rows[0]
+    assert re.search(r" m < \d+ ", rows[0])
+    assert re.search(r" m >= \d+ ", rows[-1])
     assert all(1.0 <= float(row.rsplit("m=", 1)[0].split()[-1]) < 2 for row in rows)
+
+
+def test_a_schedule_between_two_others_has_both_ends():
+    assert show.ranges("b", (0, 19, 300)) == ["b < 19", "19 <= b < 300", "b >= 300"]
 
 
 @pytest.mark.parametrize(
