@@ -17,7 +17,7 @@ import numpy as np
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import TEMP, Plan
 from gpucomp.device.processor import second_cache
-from gpucomp.errors import DeviceError, UsageError, several
+from gpucomp.errors import DeviceError, UsageError, quote, several
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
@@ -349,7 +349,12 @@ class Executable:
             return self._opened().ceilings()
 
     def save(self, path: str | Path) -> None:
-        """Write the model as one ``.gpuc`` file, completely or not at all; ``gpucomp.load`` reads it."""
+        """Write the model as one file, completely or not at all; ``gpucomp.load`` reads it.
+
+        Its name must end in ``.gpuc``, by which the command line knows a compiled model: else ``UsageError``.
+        """
+        if Path(path).suffix != ".gpuc":
+            raise UsageError(f"{quote(path)}: a name that ends in .gpuc expected", code="GPC2008")
         artifact.save(path, self.contents())
 
     def contents(self) -> Contents:

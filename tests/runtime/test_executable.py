@@ -135,6 +135,13 @@ def test_another_librarys_call_is_told_how_it_is_called_here(call, method):
     assert (caught.value.code, caught.value.exit_code) == ("GPC2016", 2)
 
 
+def test_a_tensor_of_torch_is_told_what_torch_calls_it():
+    torch = pytest.importorskip("torch")
+
+    with pytest.raises(InputError, match=r"found float64; convert with \.to\(torch\.float32\)"):
+        executable().run({"x": torch.zeros(3, 5, dtype=torch.float64)})
+
+
 def test_the_inputs_can_be_named():
     assert np.array_equal(executable().run(inputs={"x": X})["z"], X)
 
@@ -341,6 +348,13 @@ def test_a_process_forked_in_the_middle_of_a_run_can_run():
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, cwd=ROOT)
 
     assert ran.stdout == "7\n", ran.stderr
+
+
+def test_a_compiled_model_is_saved_by_a_name_that_the_command_line_knows(tmp_path):
+    with pytest.raises(UsageError, match=r"GPC2008 '.*model': a name that ends in \.gpuc expected"):
+        executable().save(tmp_path / "model")
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_saved_executable_gives_the_same_answer(tmp_path):
