@@ -75,9 +75,11 @@ def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
     dtype = spec.type.dtype
     array = _texts(value, spec.name) if dtype is STRING else as_array(value, spec.name, on_gpu)
     if array.dtype.newbyteorder("=") != dtype.numpy:
+        of_torch = type(value).__module__.partition(".")[0] == "torch"
+        call = f".to(torch.{dtype.numpy})" if of_torch else f".astype({str(dtype.numpy)!r})"
         raise InputError(
             f"input {quote(spec.name)}: element type {dtype} ({dtype.numpy}) expected, found {array.dtype}; "
-            f"convert with .astype({str(dtype.numpy)!r})",
+            f"convert with {call}",
             code="GPC2104",
         )
     if not fits(array.shape, spec.shape):
