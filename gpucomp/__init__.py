@@ -66,7 +66,10 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'gpucomp' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES.get(name, "gpucomp.errors")), name)
+    from gpucomp.extras import needs_compiler
+
+    with needs_compiler():
+        value = getattr(importlib.import_module(_HOMES.get(name, "gpucomp.errors")), name)
     globals()[name] = value
     return value
 

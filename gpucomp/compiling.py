@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from gpucomp.errors import InputError, UsageError, quote
+from gpucomp.extras import needs_compiler
 from gpucomp.ir.dims import has_dims
 from gpucomp.ir.traces import given_sizes
 from gpucomp.model_cache import ModelCache, entry_for
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from gpucomp.stages import Progress
 
 
+@needs_compiler()
 def compile(
     model: str | Path | bytes | ModelProto,
     *,

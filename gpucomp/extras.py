@@ -1,4 +1,6 @@
-"""The optional packages: what each is for, and the command that installs it.
+"""The packages that can be missing: what each is for, and the command that installs it.
+
+These are the extras, and what only the compiler needs: a program that runs compiled models can do without (``RUNTIME``).
 
 The commands name the packages themselves, with the versions of ``pyproject.toml``, so that they work wherever gpucomp was
 installed from. ``tests/test_extras.py`` compares the two.
@@ -7,8 +9,11 @@ installed from. ``tests/test_extras.py`` compares the two.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from gpucomp.errors import DeviceError
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,39 @@ EXTRAS: Mapping[str, Extra] = {
     "ort": Extra("compare, run --compare onnxruntime", ("onnxruntime>=1.22",)),
     "torch": Extra("export models from PyTorch", ("torch>=2.9", "onnxscript>=0.5")),
 }
+
+
+# by the modules that are imported
+RUNTIME: Mapping[str, str] = {
+    "numpy": "numpy>=1.26,<2.6",
+    "ml_dtypes": "ml_dtypes>=0.5",
+    "click": "click>=8.1",
+    "rich": "rich>=13.9",
+}
+COMPILER: Mapping[str, str] = {"onnx": "onnx>=1.21", "jinja2": "jinja2>=3.1.6", "llvmlite": "llvmlite>=0.50"}
+
+
+def not_installed(error: ModuleNotFoundError) -> DeviceError | None:
+    """The error for a package of ``COMPILER`` that is missing; ``None`` if another module is."""
+    name = (error.name or "").partition(".")[0]
+    if name not in COMPILER:
+        return None
+    command = f"pip install {' '.join(map(shlex.quote, COMPILER.values()))}"
+    return DeviceError(
+        f"{name} is not installed, and the compiler needs it: {command}; only a compiled model (.gpuc) runs without",
+        code="GPC5003",
+    )
+
+
+@contextmanager
+def needs_compiler() -> Iterator[None]:
+    """Raise ``DeviceError`` where a package of ``COMPILER`` is imported and missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if found := not_installed(error):
+            raise found from None
+        raise
 
 
 def install(extra: str) -> str:

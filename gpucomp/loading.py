@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpucomp.artifact.plan import Plan
+from gpucomp.extras import needs_compiler
 from gpucomp.runtime import artifact
 from gpucomp.runtime.any_shape import loaded
 from gpucomp.runtime.executable import DynamicRunner, Executable
@@ -33,12 +34,14 @@ def load(path: str | Path, *, trusted: bool = True) -> Executable:
     )
 
 
+@needs_compiler()
 def _rebuild(plan: Plan, sources: Mapping[str, str]) -> dict[str, bytes]:
     from gpucomp.targets import rebuild  # imports the target's compiler, which a trusted file does not need
 
     return rebuild(plan, sources)
 
 
+@needs_compiler()
 def _open_dynamic(plan: Plan, dynamic_model: bytes) -> DynamicRunner:
     from gpucomp.compiler import open_dynamic  # imports the whole compiler, which only models with a dynamic part need
 

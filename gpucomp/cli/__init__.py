@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from gpucomp.errors import GpucompError, UnsupportedError, internal_error
+from gpucomp.extras import not_installed
 
 INTERRUPTED = 130
 
@@ -31,6 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ended = gpucomp.main(args=given, prog_name="gpucomp", standalone_mode=False)
     except GpucompError as error:
         return report(error)
+    except ModuleNotFoundError as error:
+        if found := not_installed(error):
+            return report(found)
+        raise
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.ctx.get_help() if error.ctx else error.format_message(), file=sys.stderr)
         return 2

@@ -243,11 +243,11 @@ def compare_(
     without --input are random. The exit code is 6 if an output is wrong, and 0 if f64 says that gpucomp is right about every
     tensor that differs.
     """
+    if how.model.suffix == ".gpuc":
+        raise needs_model(how, "graph to compare with", "compare MODEL.onnx")
     from gpucomp import targets
     from gpucomp.cli import bisect as bisecting
 
-    if how.model.suffix == ".gpuc":
-        raise needs_model(how, "graph to compare with", "compare MODEL.onnx")
     told = tensors.parse_shapes(how.shapes)
     if has_dims(told):
         raise UsageError(
@@ -544,11 +544,11 @@ def _bench_static(
     how: ModelOptions,
     report: Path | None,
 ) -> None:
+    if how.model.suffix == ".gpuc":
+        raise needs_model(how, "expressions to count work in", "bench MODEL.onnx --static")
     from gpucomp import targets
     from gpucomp.cli import costs
 
-    if how.model.suffix == ".gpuc":
-        raise needs_model(how, "expressions to count work in", "bench MODEL.onnx --static")
     targets.require_compiler(targets.resolve(how.target_name))
     lowered, device = lowered_model(how, ("expressions", "bench MODEL.onnx --static"))
     found = costs_of(how.model, lowered, device)
@@ -574,12 +574,12 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: t
 
     The exit code is 4 if any cannot be compiled.
     """
+    if model.suffix == ".gpuc":
+        raise compiled_already(model)
     from gpucomp import targets
     from gpucomp.dynamic.program import DynamicModel
     from gpucomp.frontend import onnx as frontend
 
-    if model.suffix == ".gpuc":
-        raise compiled_already(model)
     device = targets.resolve(target or config.current().target)
     with progress(f"checking {model.name}"):
         sizes, fixed = tensors.parse_shapes(shapes), tensors.parse_constants(constants)

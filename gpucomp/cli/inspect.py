@@ -233,12 +233,12 @@ def _draw_graph(how: ModelOptions, output: Path) -> None:
 
 
 def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
-    from gpucomp.cli import journey as text
-    from gpucomp.frontend import onnx as frontend
-
     if how.model.suffix == ".gpuc":
         _show_compiled_node(how, pattern, source=source)
         return
+    from gpucomp.cli import journey as text
+    from gpucomp.frontend import onnx as frontend
+
     nodes = list(frontend.nodes_in(how.model))
     names = text.chosen(pattern, nodes, how.model)
     journey, lowered, target = _followed(how, f"--node {quote(pattern)}")

@@ -196,11 +196,11 @@ def model_to_show(how: ModelOptions) -> tuple[Executable, list[Choice]]:
 
     It is built only where a device may refuse a kernel, because another one would then be in its place.
     """
+    if how.model.suffix == ".gpuc" or has_dims(tensors.parse_shapes(how.shapes)):
+        return open_model(how), []
     from gpucomp import targets
     from gpucomp.compiler import finish, unbuilt
 
-    if how.model.suffix == ".gpuc" or has_dims(tensors.parse_shapes(how.shapes)):
-        return open_model(how), []
     lowered, device = lowered_model(how, ("expressions", "inspect MODEL.onnx"))
     choices = [item.choice for item in lowered.rendered.values()]
     if next(targets.lesser(device), None) is None:
