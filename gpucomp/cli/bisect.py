@@ -113,13 +113,16 @@ def compare_model(
         if fault == "wrong" and settled is not None and settled.only_theirs:
             other = next(name for name in compare.REFERENCES if name != against)
             click.echo(f"not bisected: {against} is wrong here, not gpucomp; compare with --against {other}")
+        elif fault == "wrong" and settled is not None and settled.both_right and settled.undefined:
+            click.echo("not bisected: the first difference is in what ONNX does not define")
         else:
             bisect(whole, traced, fault, question, against, folder)
     if fault == "wrong" and isinstance(each, dict) and settled is not None and settled.ours_right:
         off = compare.wrong(found, question.tolerance)
         if _is_right(traced, each, {name: outputs[name] for name in off}, question, against):
+            right, defined = ("not wrong", " where ONNX defines it") if settled.undefined else ("right", "")
             click.echo(
-                "gpucomp is right: in f64, every operator gives what gpucomp has, from the operands that gpucomp had"
+                f"gpucomp is {right}: in f64, every operator gives what gpucomp has{defined}, from the operands that gpucomp had"
             )
             return
     compare.require(found, question.tolerance, against)
@@ -159,7 +162,7 @@ def _print_summary(
         click.echo(f"f64 does not tell which is right: {verdict.reason}")
         return None
     click.echo(verdict.told(against))
-    if verdict.both_right and (rounded := first_rounded(traced, ours)) is not None:
+    if verdict.both_right and not verdict.undefined and (rounded := first_rounded(traced, ours)) is not None:
         click.echo(rounded.told())
     return verdict
 

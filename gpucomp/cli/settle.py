@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from gpucomp.cli import compare
 from gpucomp.cli.compare import Distance, Tolerance
 from gpucomp.cli.cut import RANDOM, Case, Traced, bodies
-from gpucomp.errors import DeviceError, GpucompError, quote
+from gpucomp.cli.undefined import undefined
+from gpucomp.errors import DeviceError, GpucompError, quote, several
 from gpucomp.frontend.onnx.loader import load
 from gpucomp.ir.graph import Constant, Graph, Input, Value, constant, input_value
 from gpucomp.ir.types import BF16, F16, F32, F64, TensorType
@@ -39,6 +40,7 @@ class Settled:
     tolerance: Tolerance
     translated: bool = False
     rounds: bool = False  # inside, to steps of 8 bits: two right results may be a step apart
+    undefined: str = ""  # what ONNX does not define, and was left out
 
     @property
     def only_theirs(self) -> bool:
@@ -57,16 +59,22 @@ class Settled:
         """The verdict as a line."""
         how = " by gpucomp's translation, as ONNX's evaluator does not know the operator" if self.translated else ""
         off = f"in f64 from the same operands{how}: {against} is off by {self.theirs.l2:.2e}, gpucomp by {self.ours.l2:.2e}"
+        left_out = f"{self.undefined}, of which ONNX defines no result. Of the others, " if self.undefined else ""
+        return f"{left_out}{off}: {self.verdict(against)}"
+
+    def verdict(self, against: str) -> str:
         match self.tolerance.allows(self.theirs), self.tolerance.allows(self.ours):
+            case True, True if self.undefined:
+                return "neither is wrong"
             case True, True if self.rounds:
-                return f"{off}: both are right, within a step of the 8 bits that it rounds to inside"
+                return "both are right, within a step of the 8 bits that it rounds to inside"
             case True, True:
-                return f"{off}: both compute it right, their operands differ"
+                return "both compute it right, their operands differ"
             case True, False:
-                return f"{off}: gpucomp is wrong"
+                return "gpucomp is wrong"
             case False, True:
-                return f"{off}: {against} is wrong, gpucomp is right"
-        return f"{off}: both are wrong"
+                return f"{against} is wrong, gpucomp is right"
+        return "both are wrong"
 
 
 @dataclass(frozen=True)
@@ -148,8 +156,10 @@ def settle(theirs: Traced, ours: Traced, tensor: str, tolerance: Tolerance) -> S
     node = theirs.model.graph.node[_maker(theirs, tensor)]
     if random := sorted(RANDOM & _operators(node)):
         return Refusal(f"{random[0]} is random")
+    left_out = _left_out(theirs, ours, tensor)
     try:
-        return Settled(_off(theirs, tensor, _evaluated), _off(ours, tensor, _evaluated), tolerance)
+        off = _off(theirs, tensor, _evaluated), _off(ours, tensor, _evaluated)
+        return Settled(*off, tolerance, undefined=left_out)
     except DeviceError as error:
         unknown = error
     try:
@@ -158,15 +168,33 @@ def settle(theirs: Traced, ours: Traced, tensor: str, tolerance: Tolerance) -> S
         return Refusal(unknown.message)
     rounds = "Quantize" in node.op_type or "Integer" in node.op_type
     return Settled(
-        *off, Tolerance(max(tolerance.relative, STEP), tolerance.absolute) if rounds else tolerance, True, rounds
+        *off,
+        Tolerance(max(tolerance.relative, STEP), tolerance.absolute) if rounds else tolerance,
+        True,
+        rounds,
+        left_out,
     )
 
 
+def _left_out(theirs: Traced, ours: Traced, tensor: str) -> str:
+    """What ONNX does not define in a tensor that one of two programs computed, in words; empty if it defines all."""
+    node = theirs.model.graph.node[_maker(theirs, tensor)]
+    found = [mask for traced in (theirs, ours) if (mask := undefined(node, traced.tensors, tensor)) is not None]
+    if not found:
+        return ""
+    count, size = max(int(np.count_nonzero(mask)) for mask in found), found[0].size
+    return f"{count} of {several(size, 'element')} come from NaN or a number out of range"
+
+
 def _off(traced: Traced, tensor: str, judge: Judge) -> Distance:
-    """How far a program's ``tensor`` is from what its node gives in f64 for the same operands."""
+    """How far a program's ``tensor`` is from what its node gives in f64 for the same operands, where ONNX defines that."""
     case = traced.part([_maker(traced, tensor)])
     assert case is not None, "a node with a tensor that was compared has an output"
-    return compare.distance(case.expected[tensor], judge(case)[tensor])
+    actual, expected = case.expected[tensor], judge(case)[tensor]
+    open_to_all = undefined(traced.model.graph.node[_maker(traced, tensor)], traced.tensors, tensor)
+    if open_to_all is not None and actual.shape == expected.shape:
+        actual, expected = actual[~open_to_all], expected[~open_to_all]
+    return compare.distance(actual, expected)
 
 
 def _evaluated(case: Case) -> Mapping[str, np.ndarray]:
