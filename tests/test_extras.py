@@ -69,7 +69,9 @@ def test_a_compiled_model_is_inspected_without_the_compiler(compiled, file, opti
     assert (code, err, bool(out)) == (0, "", True)
 
 
-NOT_INSTALLED = r"GPC5003:? (onnx|llvmlite|jinja2) is not installed, and the compiler needs it: pip install 'onnx>=.*; only a "
+NOT_INSTALLED = (
+    r"GPC5003:? (onnx|llvmlite|jinja2) is not installed, and the compiler needs it: pip install 'onnx>=.*; only a "
+)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from gpucomp.cli.settle import (
     neither_is_wrong,
     settle,
 )
-from gpucomp.cli.tables import Figure, table
+from gpucomp.cli.tables import Figure, note_facts, table
 from gpucomp.device.target import Target
 from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote, several
 from gpucomp.frontend import onnx as frontend
@@ -105,7 +105,7 @@ def compare_model(
         each = _each_tensor(traced, question)
     fault = fault or ("wrong" if compare.wrong(found, question.tolerance) else "")
     if found:
-        click.echo("\n".join(show.errors(found, question.tolerance)))
+        click.echo("\n".join(show.errors(found, question.tolerance, outputs)))
     settled = _print_summary(traced, each, question, against)
     if tensors and isinstance(each, dict):
         click.echo("\n".join(["", *_every(traced, each, question.tolerance)]))
@@ -144,11 +144,13 @@ def _print_summary(
 ) -> Settled | None:
     """Print how many tensors are wrong, the first of them and who is right about it; return that verdict."""
     if isinstance(each, Refusal):
+        _note_summary(against)
         click.echo(f"the tensors cannot be compared one by one: {each.reason}")
         return None
     far = {name: compare.distance(array, traced.tensors[name]) for name, array in each.items()}
     wrong = compare.wrong(far, question.tolerance)
     if not wrong:
+        _note_summary(against, len(far))
         click.echo(
             f"{several(len(far), 'tensor')} compared: none is wrong (each was made an output, so less is fused than without)"
         )
@@ -158,6 +160,8 @@ def _print_summary(
     click.echo(f"first wrong tensor: {quote(first)}, of {_makers(traced)[first]}")
     ours = as_computed(traced, each)
     verdict = settle(traced, ours, first, question.tolerance)
+    settled = "not known" if isinstance(verdict, Refusal) else verdict.verdict(against)
+    _note_summary(against, len(far), len(wrong), first, _makers(traced)[first], settled)
     if isinstance(verdict, Refusal):
         click.echo(f"f64 does not tell which is right: {verdict.reason}")
         return None
@@ -165,6 +169,20 @@ def _print_summary(
     if verdict.both_right and not verdict.undefined and (rounded := first_rounded(traced, ours)) is not None:
         click.echo(rounded.told())
     return verdict
+
+
+def _note_summary(
+    against: str,
+    tensors: int | None = None,
+    wrong: int = 0,
+    first: str | None = None,
+    operator: str | None = None,
+    verdict: str | None = None,
+) -> None:
+    """For other programs; ``tensors`` is None if they could not be compared one by one."""
+    facts = {"against": against, "tensors": tensors, "wrong": None if tensors is None else wrong}
+    named = {"first wrong": first and quote(first), "operator": operator, "verdict": verdict}
+    note_facts("comparison", {**facts, **named})
 
 
 def _is_right(

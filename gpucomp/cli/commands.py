@@ -179,7 +179,7 @@ def run(
             fixed = fixed_inputs(how)
             found = compare.distances(outputs, compare.onnxruntime_outputs(how.model, {**given, **fixed}))
         allowed = _allowed(how, tolerance, atol)
-        click.echo("\n".join(show.errors(found, allowed)))
+        click.echo("\n".join(show.errors(found, allowed, outputs)))
         advice = f"gpucomp compare {shlex.quote(str(how.model))} finds the first wrong tensor, and who is right"
         compare.require(found, allowed, reference, advice)
 

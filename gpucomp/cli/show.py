@@ -10,7 +10,7 @@ import numpy as np
 
 from gpucomp.artifact.open_plan import Place
 from gpucomp.artifact.plan import WEIGHT
-from gpucomp.cli.tables import Figure, table
+from gpucomp.cli.tables import Figure, note_facts, table
 from gpucomp.errors import plain, quote, several
 from gpucomp.ir.run_numbers import SIZE
 from gpucomp.ir.types import type_of
@@ -310,16 +310,37 @@ def tensor(name: str, array: np.ndarray | list[Any] | dict[Any, float] | None) -
     return line
 
 
-def errors(found: Mapping[str, Distance], tolerance: Tolerance) -> list[str]:
-    """One row for each output: how far it is off, and whether that is within the tolerance."""
+def errors(found: Mapping[str, Distance], tolerance: Tolerance, outputs: Mapping[str, Any]) -> list[str]:
+    """One row for each output: how far it is off, and whether that is within the tolerance. Then those that have NaN, which
+    are as right as their other values."""
+    columns = ("output", "relative L2 error", "root mean square", "largest")
+    nans = {name: _nans(outputs[name]) for name in found}
     rows = [
         (
             quote(name),
             *(Figure(value, ".3e") for value in (far.l2, far.rms, far.linf)),
+            nans[name][0],
             "ok" if tolerance.allows(far) else "WRONG",
         )
         for name, far in found.items()
     ]
-    return table(
-        ("output", "relative L2 error", "root mean square", "largest", f"tolerance {tolerance}"), rows, "outputs"
-    )
+    header = (*columns, "NaN", f"tolerance {tolerance}")
+    lines = table(header, rows, "outputs", (*columns, "NaN", "verdict"))
+    note_facts("tolerance", {"relative": tolerance.relative, "absolute": tolerance.absolute})
+    for name, (count, size) in nans.items():
+        if count:
+            many = "all" if count == size else f"{count} of"
+            both = ", in both results" if tolerance.allows(found[name]) else ""
+            lines.append(f"output {quote(name)}: {many} {several(size, 'value')} NaN{both}")
+    return lines
+
+
+def _nans(output: object) -> tuple[int, int]:
+    """How many values of an output are NaN, and how many there are; of a sequence, in all of its tensors."""
+    if isinstance(output, list):
+        found = [_nans(item) for item in output]
+        return sum(count for count, _ in found), sum(size for _, size in found)
+    if not isinstance(output, np.ndarray):
+        return 0, 0
+    exact = output.dtype.kind in "biuOSU"
+    return 0 if exact else int(np.isnan(output.astype(np.float64)).sum()), output.size

@@ -63,10 +63,15 @@ _shown: ContextVar[list[Table] | None] = ContextVar("_shown", default=None)
 _forms: ContextVar[tuple[str, ...]] = ContextVar("_forms", default=())  # that the command is asked for
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], name: str = "table") -> list[str]:
-    """Columns as wide as their widest cell, two spaces apart; numbers to the right."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], name: str = "table", keys: Sequence[str] = ()
+) -> list[str]:
+    """Columns as wide as their widest cell, two spaces apart; numbers to the right.
+
+    ``keys`` are the columns for other programs, if the titles for people are not the same every time.
+    """
     rows = [tuple(row) for row in rows]
-    _note(name, header, rows)
+    _note(name, keys or header, rows)
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[k]) for row in cells) for k in range(len(header))]
     right = [all(_is_number(row[k]) for row in cells[1:]) and len(cells) > 1 for k in range(len(header))]
@@ -75,6 +80,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], name: str = "
         parts = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
         lines.append("  ".join(parts).rstrip())
     return lines
+
+
+def note_facts(name: str, facts: Mapping[str, object]) -> None:
+    """Note a table of one row, which only other programs get."""
+    _note(name, tuple(facts), [tuple(facts.values())])
 
 
 def print_tables(**found: rich.table.Table) -> None:
