@@ -57,13 +57,17 @@ class Assumed:
         """Whether the condition holds in the example; from now on it is known."""
         condition = Condition(relation, size)
         if condition not in self.conditions:
-            truth = holds(relation, size.hint)
-            self.conditions[condition] = truth
-            if relation == "==":
-                self._learn_equal(size, truth)
-            else:  # not x < 0 is -x <= 0
-                self._learn_at_most(size if truth else -size, (relation == "<") == truth)
+            self.conditions[condition] = holds(relation, size.hint)
+            self._learn(condition)
         return self.conditions[condition]
+
+    def _learn(self, condition: Condition) -> None:
+        """Use one of the conditions."""
+        size, truth = condition.size, self.conditions[condition]
+        if condition.relation == "==":
+            self._learn_equal(size, truth)
+        else:  # not x < 0 is -x <= 0
+            self._learn_at_most(size if truth else -size, (condition.relation == "<") == truth)
 
     def _learn_at_most(self, size: Operand, strict: bool) -> None:
         """Use that ``size <= 0``, or that ``size < 0``."""
@@ -116,8 +120,13 @@ class Assumed:
         return all(c.holds_at(sizes) == truth for c, truth in self.conditions.items())
 
     def texts(self) -> list[str]:
-        """The conditions as they hold, each once."""
-        return list(dict.fromkeys(c.text(truth) for c, truth in self.conditions.items()))
+        """The conditions as they hold, each once, without those that the bounds of the others prove."""
+        needed = dict(self.conditions)
+        for condition, truth in reversed(self.conditions.items()):
+            del needed[condition]
+            if not _proves(needed, condition, truth):
+                needed[condition] = truth
+        return list(dict.fromkeys(c.text(truth) for c, truth in self.conditions.items() if c in needed))
 
     def __str__(self) -> str:
         return ", ".join(self.texts())
@@ -137,6 +146,35 @@ def assuming(notes: Assumed) -> Iterator[Assumed]:
 def _as_they_are(terms: Terms) -> Operand:
     """The size of ``terms``, without what was learnt."""
     return Size(terms) if any(terms) else terms.get((), 0)
+
+
+def _proves(known: Mapping[Condition, bool], condition: Condition, truth: bool) -> bool:
+    """Whether ``condition`` is ``truth`` wherever ``known`` hold. False if neither intervals nor another limit show it."""
+    if any(_limits_more(other, known[other], condition, truth) for other in known):
+        return True
+    facts = Assumed(dict(known))
+    with narrowing(facts.intervals):
+        for other in known:
+            facts._learn(other)
+        low, high = condition.size.bounds
+    if condition.relation == "==":
+        return low == high == 0 if truth else not low <= 0 <= high
+    return holds(condition.relation, low) == holds(condition.relation, high) == truth
+
+
+def _limits_more(known: Condition, known_truth: bool, other: Condition, truth: bool) -> bool:
+    """Whether both limit the same formula, and ``known`` not less."""
+    first, second = _limit(known, known_truth), _limit(other, truth)
+    return first is not None and second is not None and first[0] == second[0] and first[1] <= second[1]
+
+
+def _limit(condition: Condition, truth: bool) -> tuple[Terms, Exact] | None:
+    """Terms, and the number that they are at most: a whole number below 3 is at most 2. ``None`` if they need not be whole."""
+    terms = {m: c if truth else -c for m, c in condition.size.terms.items()}
+    if condition.relation == "==" or not all(isinstance(c, int) for c in terms.values()):
+        return None
+    strict = (condition.relation == "<") == truth
+    return terms, -terms.pop((), 0) - strict
 
 
 def _of_one(size: Size) -> tuple[Atom, Exact, Exact] | None:

@@ -210,6 +210,34 @@ def test_what_follows_from_a_condition_is_no_other_condition():
     assert notes.texts() == ["floor(w/16) >= 1", "n == 3"]
 
 
+def test_a_condition_that_another_one_implies_is_not_told():
+    with assuming(Assumed()) as notes:
+        assert W >= 4
+        assert W // 16 >= 1  # so w is at least 16
+        assert N + H >= 7
+        assert N + H > 10
+        assert N != 9
+        assert N + H <= 40
+
+    assert len(notes.conditions) == 6
+    assert notes.texts() == ["floor(w/16) >= 1", "h + n > 10", "n != 9", "h + n <= 40"]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_conditions_that_are_told_are_all(seed):
+    rng = random.Random(seed)
+    with assuming(Assumed()) as notes:
+        for _ in range(6):
+            first, second = (grown(rng, 1)[0] for _ in range(2))
+            assert rng.choice([operator.lt, operator.le, operator.eq])(first, second) in (True, False)
+    told = [c for c, truth in notes.conditions.items() if c.text(truth) in notes.texts()]
+
+    for _ in range(100):
+        sizes = drawn(rng)
+        if all(c.holds_at(sizes) == notes.conditions[c] for c in told):
+            assert notes.hold_at(sizes), (notes.conditions, sizes)
+
+
 def test_an_equality_replaces_the_longer_formula_from_then_on():
     with assuming(Assumed()) as notes:
         assert N != 17
