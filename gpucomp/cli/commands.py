@@ -8,8 +8,6 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -17,7 +15,7 @@ import click
 
 import gpucomp as package
 from gpucomp import config
-from gpucomp.cli import cache, compare, measure, records, show, tensors
+from gpucomp.cli import cache, compare, measure, one_set, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.inspect import inspect
 from gpucomp.cli.opening import (
@@ -37,10 +35,9 @@ from gpucomp.cli.replay import replay
 from gpucomp.cli.tables import exported, note_tables, print_tables, refuse_export
 from gpucomp.errors import UnsupportedError, UsageError, quote, several
 from gpucomp.files import write
-from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import has_dims
 from gpucomp.runtime.ceilings import together
-from gpucomp.runtime.inputs import TensorSpec, random_inputs
+from gpucomp.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -357,8 +354,7 @@ def bench(
         raise UsageError(
             "--static measures nothing, --profile, --trace and --output do: leave out one or the other", code="GPC2028"
         )
-    if static or not files:
-        _require_one_set(how, static=static)
+    one_set.require(how, files, static=static)
     if static:
         _bench_static(how, report)
         return
@@ -369,8 +365,8 @@ def bench(
     percentiles = _percentiles(percentile)
     _check_early(files)
     exe, compile_s = _opened(how, files)
-    given, inputs = _given(exe, files, preprocess)
-    run, exe, sizes = exe.run, *_of_one_set(exe, given)
+    given, inputs = one_set.given(exe, files, preprocess)
+    run, exe, sizes = exe.run, *one_set.of_inputs(exe, given)
     with progress("measuring", duration_s + warmup_ms / 1e3):
         latency = measure.measure(lambda: run(given), warmup_ms=warmup_ms, duration_s=duration_s, iterations=iterations)
         found = _profiled(exe, given, iterations) if profiled else None
@@ -396,35 +392,11 @@ def bench(
     _tell(lines, text, report, found)
 
 
-def _require_one_set(how: ModelOptions, *, static: bool) -> None:
-    """Raise ``UsageError`` for sizes that each run decides, before a compilation for them."""
-    extents = [n for shape in tensors.parse_shapes(how.shapes).values() for n in shape or ()]
-    names = [n.name if isinstance(n, Dim) else n for n in extents if isinstance(n, Dim | str)]
-    if names:
-        instead = "give a number for each in --shapes"
-        raise _several_sets("--shapes", names, instead if static else f"{instead}, or {WITH_INPUTS}")
-
-
-WITH_INPUTS = "an array of the sizes to measure with --input NAME=FILE"
-
-
-def _several_sets(whose: str, names: Iterable[str], instead: str) -> UsageError:
-    """The error for a latency of sizes that each run decides: it is that of one set of sizes."""
-    return UsageError(
-        f"{whose} leaves {', '.join(map(quote, dict.fromkeys(names)))} to each run, and this measures one set of sizes: "
-        f"{instead}; or measure many sets with --shapes-from TRACE.jsonl",
-        code="GPC2017",
-    )
-
-
 def _opened(how: ModelOptions, files: tuple[str, ...]) -> tuple[Executable, float]:
     """The model, and the seconds until it was there. Inputs must tell the sizes that each run decides."""
-    from gpucomp.runtime.any_shape import AnyShapeExecutable
-
     start = time.perf_counter()
     exe = open_model(how, files, runs=True)
-    if isinstance(exe, AnyShapeExecutable) and not files:
-        raise _several_sets(quote(how.model), exe.dims, f"give {WITH_INPUTS}")
+    one_set.require_inputs(exe, how.model, files)
     return exe, time.perf_counter() - start
 
 
@@ -503,41 +475,6 @@ def _tables(found: Profile) -> dict[str, Table]:
     from gpucomp.cli import profile
 
     return {"kernels": profile.table(found.rows), "families": profile.by_family(found.rows)}
-
-
-def _given(exe: Executable, files: tuple[str, ...], preprocess: str) -> tuple[dict[str, np.ndarray], str]:
-    """The inputs of a run, random where no file gives them, and in words where they are from.
-
-    The files tell the sizes that each run decides.
-    """
-    given = tensors.read_inputs(files, exe.inputs, preprocess)
-    missing = [_sized(spec, exe.inputs, given) for spec in exe.inputs if spec.name not in given]
-    given |= random_inputs(missing)
-    if not missing:
-        return given, "inputs from files"
-    some = f"{len(missing)} of {len(exe.inputs)} " if len(missing) < len(exe.inputs) else ""
-    return given, f"{some}inputs random (seed 0)"
-
-
-def _sized(spec: TensorSpec, specs: Sequence[TensorSpec], given: Mapping[str, np.ndarray]) -> TensorSpec:
-    """``spec`` with the sizes that the arrays ``given`` for other inputs have."""
-    told = {
-        dim: size
-        for other in specs
-        if other.name in given and len(other.shape) == given[other.name].ndim
-        for dim, size in zip(other.shape, given[other.name].shape, strict=True)
-        if isinstance(dim, Dim)
-    }
-    return replace(spec, shape=tuple(told.get(n, n) if isinstance(n, Dim) else n for n in spec.shape))
-
-
-def _of_one_set(exe: Executable, given: Mapping[str, np.ndarray]) -> tuple[Executable, dict[str, int]]:
-    """The executable with a plan and kernels for the sizes of the inputs, and these sizes if each run decides them."""
-    from gpucomp.runtime.any_shape import AnyShapeExecutable
-
-    if not isinstance(exe, AnyShapeExecutable):
-        return exe, {}
-    return exe.of_inputs(given)
 
 
 def _bench_static(

@@ -88,7 +88,7 @@ def test_run_tells_a_size_outside_the_range(saved, command):
     assert "'h' is 25, 8 to 64, a multiple of 8 expected" in done.err
 
 
-@pytest.mark.parametrize("name", ["bench", "compare", "tune"])
+@pytest.mark.parametrize("name", ["bench", "compare"])
 def test_what_is_of_one_set_of_sizes_says_so(saved, command, name):
     done = command(name, saved / "m.onnx", "--shapes", SHAPES)
 
