@@ -297,7 +297,7 @@ def test_a_kernel_that_the_device_refused_is_told_every_time(folder, monkeypatch
     def smaller(model, **options):
         compilations.append(options)
         exe = genuine(model, **options)
-        exe.plan = replace(exe.plan, kernels=tuple(replace(k, tier="smaller") for k in exe.plan.kernels))
+        exe._plan = replace(exe.plan, kernels=tuple(replace(k, tier="smaller") for k in exe.plan.kernels))
         return exe
 
     genuine = compiler.compile
