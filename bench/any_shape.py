@@ -46,6 +46,7 @@ from gpucomp.ir.size import value_at
 LEAST = 1e-3  # an output of smaller numbers is nothing but what was found
 TURNS_S, LEAST_TURNS = 0.3, 5  # of two programs that are compared
 SMALL = 16  # of a range: the part that a played GPU has time for
+REST_S = 0.2  # threads of onnxruntime and of numpy's BLAS spin for a while
 COMPILATIONS = 2  # of each kind
 WORDS = 90  # token numbers are below: every model's vocabulary is larger
 
@@ -234,6 +235,7 @@ def measure(
     for sizes in (small if played else drawn)(exe.dims, count, rng):
         inputs = fed(exe.inputs, sizes, rng)
         times = []
+        time.sleep(REST_S)
         for _ in range(2):
             least = least or inputs
             if not played:
