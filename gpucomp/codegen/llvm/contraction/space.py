@@ -173,7 +173,9 @@ def packing(kernel: Kernel, s: ContractionSchedule, p: ContractionProblem) -> Pa
 EPILOGUE = 3.0  # to store a vector of sums
 POINTER = 3.0  # to compute a row's pointer for one outer point of k
 RUN = 12.0  # fixed cost of a loop over ki, besides loading each row's pointer
-LINE_ELEMENT = 0.5  # to copy an element of an image's line
+LINE_ELEMENT = 0.5  # to copy an element of a line of few channels, such as a photo's
+COMPUTED_ELEMENT = 1.0  # the same for many channels: such a line is only copied where its elements are computed first
+FEW_IN_RUN = MOST_PLANES * 7  # channels of a line times taps
 SHORT_LIST = 5  # register blocks that are tried with all tiles
 MOST_POINTERS = 12  # most rows with a pointer each that leave enough registers for other values
 SPARE = 3  # of 32 registers; with fewer, LLVM spills sums in the innermost loop to have registers for the stores
@@ -253,7 +255,7 @@ def cycles(s: ContractionSchedule, p: ContractionProblem, threads: int, limits: 
         one += far
     if s.pack_a == 2:
         touched = tile_m / p.span if tile_m % p.span == 0 else (tile_m - 1) / p.span + 1
-        one += touched * p.lines * LINE_ELEMENT
+        one += touched * p.lines * (LINE_ELEMENT if p.run <= FEW_IN_RUN else COMPUTED_ELEMENT)
     elif s.pack_a:
         one += tile_m * (p.k / width * 3 + 20)
     return span(tasks, threads) * one
