@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from gpucomp.errors import InputError, UsageError, quote
+from gpucomp.errors import InputError, quote
 from gpucomp.extras import needs_compiler
 from gpucomp.ir.dims import has_dims
-from gpucomp.ir.traces import given_sizes
+from gpucomp.ir.traces import given_sizes, no_open_sizes
 from gpucomp.model_cache import ModelCache, entry_for
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
@@ -92,11 +92,7 @@ def _declared(
 ) -> dict[str, Any]:
     """The sizes that are given, as arguments of the compiler. Raises ``UsageError`` (GPC2028) if no run decides any."""
     if shapes_from and not any_size:
-        raise UsageError(
-            'shapes_from needs sizes that each run decides: give shapes such as {"x": (gpucomp.Dim("n", 1, 8), 3)}',
-            code="GPC2028",
-            in_shell="--shapes-from needs a model for any size: give --shapes such as x:{n:1..8}x3x{h}",
-        )
+        raise no_open_sizes()
     found: dict[str, Any] = {"specialise_for": specialise_for} if specialise_for else {}
     return found | ({"usual": given_sizes(shapes_from)} if shapes_from else {})
 

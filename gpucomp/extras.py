@@ -56,7 +56,7 @@ COMPILER: Mapping[str, str] = {"onnx": "onnx>=1.21", "jinja2": "jinja2>=3.1.6", 
 
 def not_installed(error: ModuleNotFoundError) -> DeviceError | None:
     """The error for a package of ``COMPILER`` that is missing; ``None`` if another module is."""
-    name = (error.name or "").partition(".")[0]
+    name = error.name or ""  # not a module in a package that is there, but of another version
     if name not in COMPILER:
         return None
     command = f"pip install {' '.join(map(shlex.quote, COMPILER.values()))}"

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gpucomp
@@ -67,6 +68,17 @@ def test_a_compiled_model_is_inspected_without_the_compiler(compiled, file, opti
     code, out, err = without_compiler(f"sys.exit(cli.main({['inspect', file, *options]}))", compiled)
 
     assert (code, err, bool(out)) == (0, "", True)
+
+
+@pytest.mark.parametrize("options", [[], ["--profile"]], ids=" ".join)
+@pytest.mark.parametrize("file", ["m.gpuc", "any.gpuc"])
+def test_a_compiled_model_is_measured_without_the_compiler(compiled, file, options):
+    np.save(compiled / "x.npy", np.ones((2, 3), np.float32))
+    short = ["--input", "x=x.npy", "--duration", "0", "--warmup", "0", "--iterations", "2"]
+    code, out, err = without_compiler(f"sys.exit(cli.main({['bench', file, *short, *options]}))", compiled)
+
+    assert code == 0, err
+    assert "Latency" in out
 
 
 NOT_INSTALLED = (

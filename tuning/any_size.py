@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.errors import UsageError
 from gpucomp.frontend.onnx.loader import Source, load_open, read
 from gpucomp.frontend.onnx.open_shapes import open_shapes
 from gpucomp.ir.traces import given_sizes, sizes_in
@@ -54,6 +55,11 @@ def parts_of(
     return [Part(one, found.at(one)) for one in sizes.values()]
 
 
+def affordable(parts: Sequence[Part], options: TuneOptions) -> Sequence[Part]:
+    """The first of ``parts``, as many as have a trial each."""
+    return parts if options.trials is None else parts[: options.trials]
+
+
 class Shares:
     """Divides the budget and the trials of ``options`` among ``count`` searches in turn: each has its share of what is left.
 
@@ -61,6 +67,13 @@ class Shares:
     """
 
     def __init__(self, options: TuneOptions, count: int) -> None:
+        """Raises ``UsageError`` (GPC2028) for options that cannot be divided."""
+        if count > 1 and options.fleet is not None:  # workers end with the first search
+            raise UsageError(
+                f"a fleet measures one set of sizes, here are {count}: tune each with a call of its own, without a Dim in shapes",
+                code="GPC2028",
+                in_shell=f"--fleet measures one set of sizes, here are {count}: give a number for each size in --shapes",
+            )
         self._options, self._left, self._trials = options, count, 0
         self._begin = time.monotonic()
 
@@ -85,8 +98,9 @@ def tune(
     place: Path,
 ) -> TunedSizes:
     """Search at the sizes of each of ``parts``; ``compiled`` then makes the model for any size, with the records."""
-    shares, found = Shares(options, len(parts)), []
-    for part in parts:
+    some = affordable(parts, options)
+    shares, found = Shares(options, len(some)), []
+    for part in some:
         found.append((part.sizes, search(part, shares.next())))
         shares.note(found[-1][1])
     return TunedSizes(compiled(), tuple(found), place)

@@ -246,7 +246,8 @@ def _choice(data: object, plan: Plan, formulas: Formulas, where: str) -> Choices
     found = Choices(kernel(data["kernel"], where), points, starts, kernels, _regrets(data["regrets"], formulas, where))
     own = plan.kernels[found.kernel]
     for other in (plan.kernels[k] for k in kernels):  # they are called with the same arguments
-        if (other.language, other.programmatic) != (own.language, own.programmatic):
+        alike = [(one.language, one.programmatic, bool(one.numbers)) for one in (other, own)]
+        if alike[0] != alike[1]:
             refuse(where, f"kernel {other.name} cannot take the place of {own.name}")
     return found
 

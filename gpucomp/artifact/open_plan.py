@@ -160,7 +160,7 @@ class Sized:
 
     ``plan`` is the whole plan, made when it is first asked for: that takes longer than all the rest.
 
-    form               the plan with places, of which a kernel's name, a launch and whatever has none are right
+    form               the plan with places: for fields that are alike at all sizes, such as names and launches
     nbytes, offsets    of each buffer; the offset is -1 if it is not in the arena
     chosen             for each kernel, the one that is launched where the plan says this one
     """
@@ -215,13 +215,18 @@ class Sized:
         fields["offset"] = offset
         return _made(Buffer, fields)
 
+    @property
+    def varying(self) -> frozenset[str]:
+        """The kernels whose sizes each run decides. Their operations and traffic in ``plan`` are those of another size."""
+        t = self._source._template
+        return frozenset(kernel.name for kernel in self.form.kernels if id(kernel) in t.open_kernels)
+
     @cached_property
     def plan(self) -> Plan:
         form, t, given = self.form, self._source._template, self._given()
         kernels = list(form.kernels)
-        for position, which in enumerate(
-            self.chosen
-        ):  # all kernels stay: a program opens them once, for later plans too
+        # all kernels stay: a program opens them once, for later plans too
+        for position, which in enumerate(self.chosen):
             if which != position:
                 kernels[position], kernels[which] = form.kernels[which], form.kernels[position]
         made: dict[int, CompiledKernel] = {}
@@ -259,7 +264,7 @@ def placed(stacks: Stacks, nbytes: Sequence[int], alignment: int) -> tuple[list[
 
 
 class _Template:
-    """What of a plan changes from one set of sizes to another, so that ``OpenPlan.at`` changes nothing else.
+    """The parts of a plan that change from one set of sizes to another. ``OpenPlan.at`` changes nothing else.
 
     A number is found by its position among those of the formulas, with ``constants`` behind them.
     """

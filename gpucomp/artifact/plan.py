@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 from gpucomp.artifact.tensor_map import TensorMap
 
-FEWER_OPERATIONS = (
-    "contraction/winograd",
-)  # families that do fewer than are counted, which are those of the convolution
+# families that do fewer than are counted, which are those of the convolution
+FEWER_OPERATIONS = ("contraction/winograd",)
 INPUT, OUTPUT, WEIGHT, TEMP, COUNTER, NUMBERS = "input", "output", "weight", "temp", "counter", "numbers"
 
 

@@ -36,6 +36,7 @@ from gpucomp.cli.tables import exported, note_tables, print_tables, refuse_expor
 from gpucomp.errors import UnsupportedError, UsageError, quote, several
 from gpucomp.files import write
 from gpucomp.ir.dims import has_dims
+from gpucomp.ir.traces import no_open_sizes
 from gpucomp.runtime.ceilings import together
 from gpucomp.runtime.inputs import random_inputs
 
@@ -409,9 +410,7 @@ def _bench_trace(how: ModelOptions, path: Path, report: Path | None, *, alone: b
     from gpucomp.runtime.any_shape import AnyShapeExecutable
 
     if how.model.suffix != ".gpuc" and not has_dims(tensors.parse_shapes(how.shapes)):
-        raise UsageError(
-            "--shapes-from needs a model for any size: give --shapes such as x:{n:1..8}x3x{h}", code="GPC2028"
-        )
+        raise no_open_sizes()
     exe = open_model(how, runs=True)
     if not isinstance(exe, AnyShapeExecutable):
         raise UsageError(

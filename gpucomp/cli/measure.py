@@ -7,6 +7,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from gpucomp import __version__
 from gpucomp.device.processor import model_name
-from gpucomp.errors import several
+from gpucomp.errors import DeviceError, several
 from gpucomp.runtime.inputs import TensorSpec
 
 UNSTABLE = 0.025
@@ -180,10 +181,14 @@ def _shape(spec: TensorSpec, array: Any) -> Sequence[Any]:
 
 def device(target: str) -> str:
     """The name of the device that programs for ``target`` run on here, with its driver if it has one."""
-    from gpucomp import targets
+    if target.partition(":")[0] == "cpu":
+        return model_name()
+    with suppress(DeviceError):  # a program needs no compiler, and neither has the device's name to be known
+        from gpucomp import targets
 
-    found = targets.resolve("cuda" if target.startswith("cuda:") else target)
-    return found.identity or found.name
+        found = targets.resolve("cuda" if target.startswith("cuda:") else target)
+        return found.identity or found.name
+    return target
 
 
 def machine() -> dict[str, object]:

@@ -25,8 +25,8 @@ DISTURBED = 0.1  # share by which two measurements of the ceilings may differ
 ABOVE = 0.05  # share by which a kernel may be above them; copies of some sizes have measurement errors of this size
 HALF = 0.5  # a share that says what limits a kernel: two others cannot be as large, and nothing unknown is much larger
 LEGEND = (
-    "of peak: share of the machine's f32 multiply-adds; of copy: share of the bandwidth of a copy of as many bytes",
-    "idle: share of all threads' time without work of this kernel, so at least 50% if one of two threads runs it",
+    "% of peak: of the machine's f32 multiply-adds; % of copy: of the bandwidth of a copy of as many bytes",
+    "% idle: share of all threads' time without work of this kernel, so at least 50% if one of two threads runs it",
     "limit: compute, bandwidth or waiting, the largest of these three shares; - if none is at least 50%",
 )
 Run = tuple[list[float], list[Span]]  # seconds of each launch, and the spans in which threads were busy
@@ -237,7 +237,8 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
     ms = sum(r.ms for r in found)
     work = sum(r.operations or 0 for r in found)
     lines = [
-        f"Kernels: {len(found)} {'launch' if len(found) == 1 else 'launches'}, {ms:.4g} ms, {work / 1e9:.4g} GFLOP"
+        f"Kernels: {len(found)} {'launch' if len(found) == 1 else 'launches'}, {ms:.4g} ms"
+        + (f", {work / 1e9:.4g} GFLOP" if work or all(r.bytes is not None for r in found) else "")
     ]
     if ms and work:
         lines[0] += f", {work / ms / 1e6:.4g} GFLOP/s"
@@ -251,7 +252,11 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
         lines[0] += f" ({share}" + (f" without {_words(others)})" if others else ")")
     floors = [r.floor_ms for r in counted if r.floor_ms is not None]
     what = "every kernel" + (f" but {_words(others)}" if others else "")
-    lines[0] += f"; floor {sum(floors):.4g} ms: {what} at peak or at the bandwidth of a copy"
+    lines[0] += (
+        f"; floor {sum(floors):.4g} ms: {what} at peak or at the bandwidth of a copy"
+        if floors or all(r.bytes is not None for r in found)
+        else "; no floor: what kernels for any size do is not counted at the sizes of a run"
+    )
     copies = ", ".join(f"{size / 2**20:g} MiB {rate / 1e9:.1f} GB/s" for size, rate in ceilings.copies)
     lines.append(
         f"Ceilings: {several(ceilings.threads, 'thread')}, {ceilings.flops / 1e9:.1f} GFLOP/s of f32 multiply-adds, "

@@ -311,8 +311,8 @@ def tensor(name: str, array: np.ndarray | list[Any] | dict[Any, float] | None) -
 
 
 def errors(found: Mapping[str, Distance], tolerance: Tolerance, outputs: Mapping[str, Any]) -> list[str]:
-    """One row for each output: how far it is off, and whether that is within the tolerance. Then those that have NaN, which
-    are as right as their other values."""
+    """One row for each output: how far it is off, and whether that is within the tolerance. Then those that have NaN.
+    The verdict is about their other values."""
     columns = ("output", "relative L2 error", "root mean square", "largest")
     nans = {name: _nans(outputs[name]) for name in found}
     rows = [

@@ -21,9 +21,10 @@ from gpucomp.cli.options import CONSTANTS_HELP, KEEP_FP32_HELP, PRECISION_HELP, 
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported
 from gpucomp.cli.tuned import as_json, line, planned, result
-from gpucomp.errors import UsageError, plain, quote
+from gpucomp.errors import UsageError, plain, quote, several
 from gpucomp.files import write
 from gpucomp.ir.dims import has_dims
+from gpucomp.ir.traces import no_open_sizes
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -319,8 +320,11 @@ def _tuned(
     """The results of the searches at all ``parts``, each printed. Without ``place`` only what would be searched is printed."""
     from gpucomp.tuning import any_size, tuner
 
-    shares, found = any_size.Shares(options, len(parts)), []
-    for number, part in enumerate(parts, start=1):
+    some = any_size.affordable(parts, options)
+    if place is not None and len(some) < len(parts):
+        click.echo(f"{several(len(some), 'trial')} for {len(parts)} sets of sizes: only the first of them are tuned")
+    shares, found = any_size.Shares(options, len(some)), []
+    for number, part in enumerate(parts if place is None else some, start=1):
         with progress("reading the model"):
             lowered, tasks = tuner.tasks_in(subject, device, shapes=part.shapes, **how)
         if part.sizes:
@@ -343,9 +347,7 @@ def _parts(
     if has_dims(shapes):
         return any_size.parts_of(subject, shapes, constants, trace_file or ())
     if trace_file is not None:
-        raise UsageError(
-            "--shapes-from needs a model for any size: give --shapes such as x:{n:1..8}x3x{h}", code="GPC2028"
-        )
+        raise no_open_sizes()
     return [any_size.Part({}, shapes)]
 
 
@@ -413,7 +415,7 @@ def _write_report(path: Path, found: Sequence[Tuned], parts: Sequence[any_size.P
     """The result as JSON; of a model for any size a list, with the sizes of each."""
     each: list[Any] = [as_json(tuned) for tuned in found]
     if parts[0].sizes:
-        each = [{"sizes": dict(part.sizes), **one} for part, one in zip(parts, each, strict=True)]
+        each = [{"sizes": dict(part.sizes), **one} for part, one in zip(parts, each, strict=False)]
     text = json.dumps(each if parts[0].sizes else each[0], indent=1)
     if str(path) == "-":
         click.echo(text)

@@ -142,7 +142,10 @@ def untried(state: State, options: TuneOptions) -> list[str]:
     said = f"{len(without)} of {len(state.studies)} kernels, {100 * share:.1f} % of the kernels' time, had no trial: "
     if options.budget is None and options.trials is None:
         return [f"{said}measuring them promised too little"]
-    limit = f"{options.budget:.4g} s" if options.budget is not None else several(options.trials or 0, "trial")
+    ended = options.trials is not None and state.trials >= options.trials
+    limit = (
+        f"{options.budget:.4g} s" if options.budget is not None and not ended else several(options.trials or 0, "trial")
+    )
     return [f"{said}the budget of {limit} went to kernels that promised more; --resume goes on with them"]
 
 
@@ -173,8 +176,7 @@ def result(tuned: Tuned, took: float, options: TuneOptions, name: str = "tasks")
     defaults = sum(bool(t.get("default")) for s in state.studies for t in s.trials)
     lines.append(
         f"{several(trials, 'trial')} of {several(len(state.studies), 'kernel')} in {took:.0f} s, {defaults} of them of default "
-        f"schedules; "
-        f"{several(picked, 'schedule')} changed"
+        f"schedules; {several(picked, 'schedule')} changed"
     )
     lines += [*unsteady(state), *untried(state, options)]
     if tuned.comparison.ratios and tuned.untuned_s:

@@ -31,7 +31,8 @@ def _cast(x: np.ndarray, result: np.ndarray, _: int) -> np.ndarray:
     except ValueError:  # floating-point numbers, and bool
         return np.zeros(x.shape, bool)
     whole = np.trunc(x)
-    return np.asarray(~((whole >= limits.min) & (whole <= limits.max)))
+    beyond = float(int(limits.max) + 1)  # a power of two: the greatest integer of 64 bits is no float64
+    return np.asarray(~((whole >= limits.min) & (whole < beyond)))
 
 
 def _quantize(x: np.ndarray, result: np.ndarray, _: int) -> np.ndarray:

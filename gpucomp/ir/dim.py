@@ -8,9 +8,8 @@ from gpucomp.errors import UsageError, quote
 
 MOST = 8192  # the largest size of a dimension that is declared without one
 ANY = (1 << 31) - 1
-NAME = (
-    r"[^\W\d][\w./-]{0,79}"  # of a dimension on the command line, as ONNX has them: batch_size, seq-len, encoder.length
-)
+# a dimension's name on the command line, as ONNX has them: batch_size, seq-len, encoder.length
+NAME = r"[^\W\d][\w./-]{0,79}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,11 +95,11 @@ class OpenShapes:
             raise UsageError(
                 f"{where}: an object with a size for each of {names} expected, found {quote(given)}", code="GPC2035"
             )
-        if all(type(size) is int for size in given.values()):
+        if all(map(_is_size, given.values())):
             return self.checked(given)
         for name, shape in self.shapes.items():
             one, rank = given.get(name), len(shape)
-            if not isinstance(one, list | tuple) or len(one) != rank or not all(type(size) is int for size in one):
+            if not isinstance(one, list | tuple) or len(one) != rank or not all(map(_is_size, one)):
                 raise UsageError(
                     f"{where}: a list of {several(rank, 'size')} for input {quote(name)} expected", code="GPC2035"
                 )
@@ -108,7 +108,7 @@ class OpenShapes:
                     raise UsageError(
                         f"{where}: dimension {axis} of input {quote(name)} is {wanted}, found {size}", code="GPC2035"
                     )
-        found = self.sizes({name: given[name] for name in self.shapes})
+        found = self.sizes({name: [int(size) for size in given[name]] for name in self.shapes})
         return {name: found[name] for name in self.dims}
 
     def with_usual(self, usual: Sequence[Sizes]) -> OpenShapes:
@@ -128,15 +128,18 @@ class OpenShapes:
 
     def spread(self, example: Sizes) -> Iterator[dict[str, int]]:
         """Sizes to choose schedules for: ``example``, then small and large ones: usual ones, or of all dimensions alike."""
-        yield dict(example)
+        found = [dict(example)]
         for share in FEW_AND_MANY:
             if self.usual:
-                yield dict(self.usual[int(share * len(self.usual))])
+                found.append(dict(self.usual[int(share * len(self.usual))]))
                 continue
-            yield {
-                name: dim.nearest(round(max(dim.low, 1) ** (1 - share) * dim.high**share))
-                for name, dim in self.dims.items()
-            }
+            found.append(
+                {
+                    name: dim.nearest(round(max(dim.low, 1) ** (1 - share) * dim.high**share))
+                    for name, dim in self.dims.items()
+                }
+            )
+        yield from {tuple(sizes.items()): sizes for sizes in found}.values()
 
     def examples(self) -> Iterator[dict[str, int]]:
         """Sizes to try a model with: the middle of those that are usual, those of the ranges, then small ones that no other size

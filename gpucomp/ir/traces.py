@@ -20,15 +20,15 @@ def read(path: Path) -> dict[str, Given | None]:
     Raises ``UsageError`` for a file that cannot be read, or that has no sizes.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(f"cannot read {quote(path)}: {reason}", code="GPC2004") from None
     found = {
-        f"{quote(path)}, line {number}": _object(line)
-        for number, line in enumerate(lines[:MOST_LINES], start=1)
-        if line.strip()
+        f"{quote(path)}, line {number}": _object(line) for number, line in enumerate(lines, start=1) if line.strip()
     }
+    if len(found) > MOST_LINES:
+        raise UsageError(f"{quote(path)}: {len(found)} sets of sizes, at most {MOST_LINES} expected", code="GPC2035")
     if not found:
         raise UsageError(f"{quote(path)}: no sizes in it", code="GPC2035")
     return found
@@ -68,3 +68,12 @@ def _sizes(given: Given | None, where: str, shapes: OpenShapes) -> dict[str, int
 def different(sizes: Iterable[Mapping[str, int]]) -> int:
     """How many of ``sizes`` are different."""
     return len({tuple(one.items()) for one in sizes})
+
+
+def no_open_sizes() -> UsageError:
+    """The error for sizes that are given where no run decides any."""
+    return UsageError(
+        'shapes_from needs sizes that each run decides: give shapes such as {"x": (gpucomp.Dim("n", 1, 8), 3)}',
+        code="GPC2028",
+        in_shell="--shapes-from needs a model for any size: give --shapes such as x:{n:1..8}x3x{h}",
+    )

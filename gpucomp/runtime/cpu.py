@@ -123,9 +123,10 @@ class _Arena:
         self.memory = aligned((0,), np.dtype(np.uint8))
 
     def of(self, nbytes: int) -> np.ndarray:
-        if len(self.memory) < nbytes:
-            self.memory = aligned((nbytes,), np.dtype(np.uint8))
-        return self.memory
+        memory = self.memory  # another program may replace it meanwhile
+        if len(memory) < nbytes:
+            memory = self.memory = aligned((nbytes,), np.dtype(np.uint8))
+        return memory
 
 
 class CpuProgram:

@@ -6,7 +6,7 @@ import importlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from pathlib import Path
@@ -114,8 +114,8 @@ class KernelInfo:
     says why the kernel ends where it does. ``entry`` is the function's name; equal layers share one.
 
     ``operations`` are on numbers of type ``arithmetic``, with a multiply-add counted as two. ``traffic`` is the bytes that
-    must move at least once. Both are ``None`` for a host operator. In a loop, what every step uses anew counts once if it
-    stays in the cache, and ``held`` is its size if it does not.
+    must move at least once. Both are ``None`` for a host operator, and for a kernel whose sizes each run decides. In a loop,
+    what every step uses anew counts once if it stays in the cache, and ``held`` is its size if it does not.
     """
 
     name: str
@@ -133,8 +133,8 @@ class KernelInfo:
     held: int = 0
 
 
-def kernels_of(plan: Plan) -> tuple[KernelInfo, ...]:
-    """Every launch of a plan, in order."""
+def kernels_of(plan: Plan, varying: Container[str] = ()) -> tuple[KernelInfo, ...]:
+    """Every launch of a plan, in order. What kernels named in ``varying`` do, and move, is known for other sizes only."""
     infos = []
     held = _held(plan)
     for number, (launch, count) in enumerate(zip(plan.launches, plan.counts(), strict=True)):
@@ -157,8 +157,8 @@ def kernels_of(plan: Plan) -> tuple[KernelInfo, ...]:
                 kernel.label if count == 1 else f"{kernel.label or kernel.name} x{count}",
                 launch.why,
                 kernel.name,
-                kernel.operations * count,
-                kernel.traffic * count - again * max(count - 1, 0),
+                None if kernel.name in varying else kernel.operations * count,
+                None if kernel.name in varying else kernel.traffic * count - again * max(count - 1, 0),
                 kernel.arithmetic,
                 0 if cached else whole,
             )
@@ -296,7 +296,7 @@ class Executable:
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
         """Every launch of a run, in order, host operators included."""
-        return kernels_of(self.plan)
+        return kernels_of(self.plan, () if isinstance(self._plan, Plan) else self._plan.varying)
 
     @property
     def peak_bytes(self) -> int:
@@ -386,7 +386,8 @@ class Executable:
             if shared.program is None:
                 shared.program = self._new_program()
                 return shared.program
-        return shared.program.resized(cast(Sized, self._plan))
+        assert isinstance(self._plan, Sized), "executables that share are of one open plan"
+        return shared.program.resized(self._plan)
 
     def _new_program(self) -> Program:
         module, name = PROGRAMS[self._form.kind]

@@ -88,7 +88,7 @@ class _Rows:
         return self._buffers_in[first, last]
 
     def advancing(self, repeats: Sequence[Repeat]) -> set[int]:
-        """The buffers that advance with the steps of a loop."""
+        """The buffers that advance with the steps of a loop, at some sizes: an advance may be a ``Place``."""
         return {
             position
             for repeat in repeats
@@ -159,10 +159,11 @@ class Launches:
             code = rows.codes[sized.form.kernels[sized.chosen[choice.kernel]].name]
             made.table.set_code(rows.of_kernel.get(choice.kernel, []), code)
         made._run_loops(sized, sized.nbytes, tasks)
+        made.loop_table = self.loop_table
         if rows.loops:
             made.loop_table = self.loop_table.with_loops(made.loops)
             made.table.loops = made.loop_table.address
-            for position in rows.advancing(sized.repeats) & memory.keys():
+            for position in rows.advancing(sized.form.repeats) & memory.keys():
                 where = rows.places[position]
                 made.table.arguments[where] = address_of(memory[position]) + made.starts[where]
         for position, array in filled.items():

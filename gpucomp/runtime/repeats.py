@@ -11,9 +11,8 @@ from gpucomp.artifact.plan import Plan, Repeat
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.native import address_of
 
-SMALLEST_SHARED_STEP_NS = (
-    50_000.0  # of work in a step, as estimated: some microseconds, less than what waiting for others costs
-)
+# of work in a step, as estimated: some microseconds, less than what waiting for others costs
+SMALLEST_SHARED_STEP_NS = 50_000.0
 MOST_CLAIMS = 1 << 31  # of a launch in all steps of its loop: the native runner counts them in 32 bits
 ADVANCES = 5  # words of a launch's loop before its advances
 

@@ -118,8 +118,11 @@ def variants_of(
             found.append(_Candidate(_adapted(other, first, fit), sizes, problem))
             records.append(other.pick if fit == other.schedule and _is_of(other, problem) else None)
     candidates: list[_Candidate] = []
+    own: list[_Candidate] = []  # of each example
     for one in found:
-        if not any(one.schedule == kept.schedule and one.at(family, kept.own) == 1 for kept in candidates):
+        equal = (kept for kept in candidates if one.schedule == kept.schedule and one.at(family, kept.own) == 1)
+        own.append(next(equal, one))
+        if own[-1] is one:
             candidates.append(one)
     times: list[Times] = []
     for number, (problem, us) in enumerate(problems):
@@ -127,14 +130,14 @@ def variants_of(
         best[number] = min(best[number], *times[number].values())
         if (pick := records[number]) is not None:
             default = us(family, problem, family.default(problem, limits).numbers)
-            own = next(one for one in candidates if one.schedule == found[number].schedule)
             best[number] = min(pick.ratio * default, MEASURED * best[number])
-            times[number] = {**times[number], own: best[number]}
+            times[number] = {**times[number], own[number]: best[number]}
     if not all(map(math.isfinite, best)):
         return None
     kept = _fewest(candidates, times, best)
-    regrets = tuple((e, min(t[one] for one in kept) / b) for e, t, b in zip(examples, times, best, strict=True))
-    return Variants(kernel, points, _table(points, kept, examples, times), regrets)
+    variants, used = _table(points, kept, examples, times, best)
+    regrets = tuple((e, t[one] / b) for e, t, one, b in zip(examples, times, used, best, strict=True))
+    return Variants(kernel, points, variants, regrets)
 
 
 def _adapted(other: Choice, first: Choice, fit: Schedule | None) -> Choice:
@@ -223,18 +226,23 @@ def _fewest(candidates: Sequence[_Candidate], times: Sequence[Times], best: Sequ
 
 
 def _table(
-    points: Size, kept: Sequence[_Candidate], examples: Sequence[Sizes], times: Sequence[Times]
-) -> tuple[Variant, ...]:
-    rows = []
-    for sizes, known in zip(examples, times, strict=True):
+    points: Size, kept: Sequence[_Candidate], examples: Sequence[Sizes], times: Sequence[Times], best: Sequence[float]
+) -> tuple[tuple[Variant, ...], list[_Candidate]]:
+    """The variants, and which of ``kept`` each example uses: one for all that have as many points."""
+    groups: dict[int, list[int]] = {}
+    for number, sizes in enumerate(examples):
         with exemplified(sizes):
-            rows.append((int(hint(points)), min(kept, key=known.__getitem__)))
-    rows.sort(key=lambda row: row[0])
+            groups.setdefault(int(hint(points)), []).append(number)
+    used = [kept[0]] * len(examples)
     variants: list[Variant] = []
     last: tuple[int, _Candidate] | None = None
-    for count, one in rows:
+    for count, group in sorted(groups.items()):
+        worst = {one: max(times[number][one] / best[number] for number in group) for one in kept}
+        one = min(kept, key=worst.__getitem__)
+        for number in group:
+            used[number] = one
         if last is None or one is not last[1]:
-            start = 0 if last is None else math.isqrt(max(last[0], 1) * count) + 1
+            start = 0 if last is None else min(math.isqrt(max(last[0], 1) * count) + 1, count)
             variants.append(Variant(one.choice, one.example, start))
         last = count, one
-    return tuple(variants)
+    return tuple(variants), used

@@ -65,11 +65,9 @@ MALI: tuple[tuple[str, frozenset[str]], ...] = (
     (r"mali-g(52|76)", frozenset()),
     (r"mali-g(31|51|71|72)", frozenset({"arm_dot", "arm_dot_acc"})),
 )
+FAMILIES = {"mali": ", a Mali's name such as mali-g78", "amd": ", AMD's instruction sets from gfx803 to gfx1201"}
 # what may follow ``opencl:``, for messages
-NAMES = (
-    "pocl, generic, mali, a Mali's name such as mali-g78, amd, AMD's instruction sets from gfx803 to gfx1201, or a part of a "
-    "device's name"
-)
+NAMES = f"{', '.join(name + FAMILIES.get(name, '') for name in FLAVOURS)}, or a part of a device's name"
 EXTENSIONS = {
     "cl_khr_fp16": "fp16",
     "cl_khr_fp64": "fp64",

@@ -167,6 +167,10 @@ def test_bench_takes_the_sizes_of_its_inputs(compiled, command, options):
     found = json.loads((compiled / "r.json").read_text())
     assert found["sizes"] == {"n": 3, "h": 24}
     assert found["kernels"] == len(found["profile"]["kernels"]) == 1
+    (kernel,) = found["profile"]["kernels"]
+    assert kernel["ms"] > 0
+    assert kernel["operations"] is kernel["floor_ms"] is None  # what it does is known for another size only
+    assert "no floor: what kernels for any size do is not counted" in done.out
 
 
 def test_bench_takes_sizes_that_one_input_tells_of_the_others(tmp_path, command):

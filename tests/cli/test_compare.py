@@ -88,6 +88,8 @@ BIG = [np.nan, np.inf, -np.inf, 3e9, 1.0]
     [
         ("Cast", BIG, np.zeros(5, np.int32), [1, 1, 1, 1, 0]),
         ("Cast", [-1.0, -0.5, 15.9, 16.0], np.zeros(4, ml_dtypes.uint4), [1, 0, 0, 1]),
+        ("Cast", [2.0**63, -(2.0**63), 2.0**62], np.zeros(3, np.int64), [1, 0, 0]),
+        ("Cast", [2.0**64, 2.0**63], np.zeros(2, np.uint64), [1, 0]),
         ("Cast", BIG, np.zeros(5, bool), None),
         ("Cast", BIG, np.zeros(5, np.float16), None),
         ("QuantizeLinear", BIG, np.zeros(5, np.int8), [1, 0, 0, 0, 0]),

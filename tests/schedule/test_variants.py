@@ -95,6 +95,32 @@ def test_a_record_of_an_example_is_the_best_there(product):
     assert exe.at(m=900).plan.kernels[found.kernel].name == last.name
 
 
+def test_examples_of_as_many_points_use_one_schedule(tmp_path):
+    """A long and a high image have as many pixels as a square one; a file with two starts at one number cannot be read."""
+    weights = numpy_helper.from_array(WEIGHTS.reshape(-1)[: 8 * 3 * 9].reshape(8, 3, 3, 3).copy(), "w")
+    conv = model([node("Conv", ["x", "w"], ["y"])], [value("x", ["n", 3, "h", "w"])], [value("y", None)], [weights])
+    usual = [{"n": 1, "h": 64, "w": 64}, {"n": 1, "h": 4, "w": 1024}, {"n": 1, "h": 1024, "w": 4}]
+    exe = gpucomp.compile(conv, target="cpu", shapes={"x": ("n", 3, "h", "w")}, shapes_from=usual)
+    exe.save(tmp_path / "m.gpuc")
+
+    loaded = gpucomp.load(tmp_path / "m.gpuc")
+    assert loaded.program.example == exe.program.example
+    for found in choices(exe):
+        assert list(found.starts) == sorted(set(found.starts))
+
+
+def test_an_example_uses_its_own_schedule_and_the_regret_says_what_is_used(product, monkeypatch):
+    monkeypatch.setattr(variants, "SMALL_REGRET", 1.0)
+    exe = gpucomp.compile(
+        product, target="cpu", shapes={"x": ("m", K)}, shapes_from=[{"m": 1}, {"m": 1}, {"m": 40}, {"m": 900}]
+    )
+    [found] = choices(exe)
+
+    assert found.starts[0] == 0
+    for start, at in zip(found.starts[1:], sorted(sizes[0] for sizes, _ in found.regrets)[1:], strict=False):
+        assert start <= at
+
+
 def test_results_are_right_on_both_sides_of_a_change(product, monkeypatch):
     monkeypatch.setattr(variants, "SMALL_REGRET", 1.0)
     exe = compiled(product, "cpu")

@@ -9,8 +9,8 @@ import pytest
 
 import gpucomp
 from gpucomp import cli
-from gpucomp.errors import InputError
-from gpucomp.tuning import any_size, choice, tuner
+from gpucomp.errors import InputError, UsageError
+from gpucomp.tuning import any_size, choice, fleet, tuner
 from gpucomp.tuning.study import Rules
 from gpucomp.tuning.tuner import TuneOptions
 from tests.onnx_builders import model, node, value
@@ -103,6 +103,27 @@ def test_a_trace_without_open_sizes_is_told(tmp_path, monkeypatch, capfd):
 
     assert code == 2
     assert "error GPC2028: --shapes-from needs a model for any size" in capfd.readouterr().err
+
+
+def test_what_cannot_be_divided_is_told_before_anything_is_measured():
+    with pytest.raises(UsageError, match="GPC2028 a fleet measures one set of sizes, here are 3"):
+        any_size.Shares(TuneOptions(fleet=fleet.Wanted("tcp://0.0.0.0:1")), 3)
+    any_size.Shares(TuneOptions(trials=1, fleet=fleet.Wanted("tcp://0.0.0.0:1")), 1)
+
+
+def test_each_set_of_sizes_has_a_trial_or_is_left_out(tmp_path, quick, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.onnx").write_bytes(PRODUCT.SerializeToString())
+
+    code = cli.main(
+        ["tune", "m.onnx", "--shapes", "x:{m:1..300}x23", "--trials", "1", "--builders", "1", "--lock", "l"]
+    )
+    out, err = capfd.readouterr()
+
+    assert code == 0, err
+    assert "1 trial for 3 sets of sizes: only the first of them are tuned" in out
+    assert "1 of 3: m=17" in out
+    assert "2 of 3" not in out
 
 
 def test_budget_and_trials_are_divided_by_what_is_left(monkeypatch):
