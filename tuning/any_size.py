@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from gpucomp.errors import UsageError
 from gpucomp.frontend.onnx.loader import Source, load_open, read
 from gpucomp.frontend.onnx.open_shapes import open_shapes
-from gpucomp.ir.traces import given_sizes, sizes_in
+from gpucomp.ir.dims import has_dims
+from gpucomp.ir.traces import given_sizes, no_open_sizes, sizes_in
 from gpucomp.runtime.executable import Executable
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Part:
-    """The model for one set of ``sizes``. ``shapes`` are those of its inputs."""
+    """The model for one set of ``sizes``, which are none if no run decides any. ``shapes`` are those of its inputs."""
 
     sizes: Sizes
     shapes: Mapping[str, Any]
@@ -46,6 +47,10 @@ def parts_of(
     shapes_from: str | Path | Sequence[Mapping[str, Any]] = (),
 ) -> list[Part]:
     """The model at the sizes that ``gpucomp.compile`` chooses schedules for, given the same arguments. Raises the same errors."""
+    if not has_dims(shapes):
+        if shapes_from:
+            raise no_open_sizes()
+        return [Part({}, shapes)]
     proto, files = read(model)
     found = open_shapes(proto, shapes, constants or {})
     if shapes_from:

@@ -219,9 +219,9 @@ def tune(
         lowered, tasks = tasks_in(model, device, shapes=part_shapes, **how)
         return search(lowered, tasks, device, place, part_options, precision=precision, watch=seen)
 
+    parts = any_size.parts_of(model, shapes or {}, constants, shapes_from)
     if not has_dims(shapes):
         return at(shapes, chosen)
-    parts = any_size.parts_of(model, shapes or {}, constants, shapes_from)
 
     def compiled() -> Executable:
         wanted: dict[str, Any] = {"shapes": shapes, "shapes_from": shapes_from, "records": place}

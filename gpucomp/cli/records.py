@@ -38,19 +38,28 @@ def _as_tuned(command: Any) -> Any:
         constants: tuple[str, ...],
         precision: str,
         keep_fp32: tuple[str, ...],
+        trace_file: Path | None,
         **options: Any,
     ) -> Any:
         def tasks_of(model: Path) -> list[Task]:
             from gpucomp import targets
-            from gpucomp.tuning import tuner
+            from gpucomp.tuning import any_size, tuner
 
-            device = targets.resolve(target or config.current().target)
-            inputs = {"shapes": tensors.parse_shapes(shapes), "constants": tensors.parse_constants(constants)}
-            return tuner.tasks_in(model, device, **inputs, precision=precision, keep_fp32=keep_fp32)[1]
+            device, fixed = targets.resolve(target or config.current().target), tensors.parse_constants(constants)
+            how: dict[str, Any] = {"constants": fixed, "precision": precision, "keep_fp32": keep_fp32}
+            parts = any_size.parts_of(model, tensors.parse_shapes(shapes), fixed, trace_file or ())
+            return [task for part in parts for task in tuner.tasks_in(model, device, shapes=part.shapes, **how)[1]]
 
         return command(*arguments, tasks_of=tasks_of, **options)
 
     for option in (
+        click.option(
+            "--shapes-from",
+            "trace_file",
+            type=click.Path(path_type=Path),
+            metavar="TRACE.jsonl",
+            help="The sizes that a model for any size was tuned at, as tune had them.",
+        ),
         click.option("--keep-fp32", multiple=True, metavar="PATTERN", help=KEEP_FP32_HELP),
         click.option(
             "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help=PRECISION_HELP

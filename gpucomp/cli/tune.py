@@ -23,8 +23,6 @@ from gpucomp.cli.tables import exported
 from gpucomp.cli.tuned import as_json, line, planned, result
 from gpucomp.errors import UsageError, plain, quote, several
 from gpucomp.files import write
-from gpucomp.ir.dims import has_dims
-from gpucomp.ir.traces import no_open_sizes
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -280,7 +278,7 @@ def tune(
     compile --records DIR` compiles with the schedules that were found.
     """
     from gpucomp import targets
-    from gpucomp.tuning import tuner
+    from gpucomp.tuning import any_size, tuner
 
     subject = _subject(model, spec)
     _check(sampler, lock, report)
@@ -300,7 +298,7 @@ def tune(
     known, fixed = tensors.parse_shapes(shapes), tensors.parse_constants(constants)
     if not dry_run:
         _require(device, here=address is None)
-    parts = _parts(subject, known, fixed, trace_file)
+    parts = any_size.parts_of(subject, known, fixed, trace_file or ())
     how = {"constants": fixed, "precision": precision, "keep_fp32": keep_fp32}
     found = _tuned(subject, parts, device, how, options, None if dry_run else place)
     if report is not None and found:
@@ -336,19 +334,6 @@ def _tuned(
         found.append(_searched(lowered, tasks, device, place, shares.next(), how["precision"], name))
         shares.note(found[-1])
     return found
-
-
-def _parts(
-    subject: Path | ModelProto, shapes: Mapping[str, Any], constants: Mapping[str, Any], trace_file: Path | None
-) -> list[any_size.Part]:
-    """The shapes that are tuned, one set after the other: one set if no run decides any size."""
-    from gpucomp.tuning import any_size
-
-    if has_dims(shapes):
-        return any_size.parts_of(subject, shapes, constants, trace_file or ())
-    if trace_file is not None:
-        raise no_open_sizes()
-    return [any_size.Part({}, shapes)]
 
 
 def _told(sizes: Mapping[str, int]) -> str:

@@ -92,6 +92,11 @@ def test_the_command_tunes_at_each_set_of_sizes(tmp_path, quick, monkeypatch, ca
     assert all(len(one["tasks"]) == 1 for one in found)
     assert (tmp_path / "t.csv").exists()
     assert (tmp_path / "t-tasks-2.csv").exists()
+    seen = ["--shapes", "x:{m:1..300}x23", "--shapes-from", "trace.jsonl"]
+    assert cli.main(["records", "study", "tuning-records", "--model", "m.onnx", *seen, "-o", "study.html"]) == 0
+    assert "2 of 2 kernels and devices" in capfd.readouterr().out
+    assert cli.main(["records", "refresh", "tuning-records", "m.onnx", *seen]) == 0
+    capfd.readouterr()
     assert cli.main([*tune, "--dry-run"]) == 0
     assert "MatMul f32[9,23] f32[23,37]" in capfd.readouterr().out
 
