@@ -135,7 +135,7 @@ def measure(kind: str, count: int, options: argparse.Namespace) -> dict[str, Any
             [*command, "--target", options.target], cwd=ROOT, capture_output=True, text=True, timeout=options.timeout
         )
         if done.returncode:
-            raise RuntimeError(done.stderr.strip()[-300:] or "without a word")
+            raise RuntimeError(done.stderr.strip()[-1000:] or "without a word")
     weights = sum(len(tensor.raw_data) for tensor in made.graph.initializer)
     return {"kind": kind, "nodes": len(made.graph.node), "weights": weights, **json.loads(done.stdout.splitlines()[-1])}
 

@@ -24,7 +24,7 @@ from gpucomp.tuning.network import Address, Certificates
 from testing.kernels import matmul
 from tests.tuning.fakes import TARGET, Device
 from tests.tuning.fakes import Runner as Fake
-from tests.tuning.test_study import K, M, N, right, speeds, study, texts, told
+from tests.tuning.test_study import K, M, N, different, right, speeds, study, texts, told
 
 # addresses
 
@@ -220,7 +220,7 @@ def test_candidates_are_shared_out_each_measured_once(tmp_path):
     for row, seconds in told(made).items():
         assert seconds == pytest.approx(times[texts(made)[row]])
     trials = [r for r in made.tools.store.read() if r["kind"] == "trial"]
-    assert len(trials) == len(set(texts(made)))
+    assert len(trials) == different(made)
     launches = [set(device.launched) for device in devices if device.launched]
     assert not launches or len(launches) == 2
 
@@ -315,7 +315,7 @@ def test_who_comes_late_takes_part(tmp_path, boards):
         made.batch(16)
 
     trials = [r for r in made.tools.store.read() if r["kind"] == "trial"]
-    assert len(trials) == len(set(texts(made)))
+    assert len(trials) == different(made)
     assert by_member(carrier, "late") > 0
 
 
@@ -341,7 +341,7 @@ def test_who_comes_in_the_middle_of_a_batch_is_given_its_share_of_it(tmp_path):
     made.batch(24)
     assert met.is_set()
     assert made.progress.invalid == {}
-    assert len([r for r in made.tools.store.read() if r["kind"] == "trial"]) == len(set(texts(made)))
+    assert len([r for r in made.tools.store.read() if r["kind"] == "trial"]) == different(made)
 
 
 def test_who_comes_late_and_is_not_alike_does_not_take_part(tmp_path):
