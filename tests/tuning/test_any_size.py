@@ -10,23 +10,13 @@ import pytest
 import gpucomp
 from gpucomp import cli
 from gpucomp.errors import InputError, UsageError
-from gpucomp.tuning import any_size, choice, fleet, tuner
-from gpucomp.tuning.study import Rules
+from gpucomp.tuning import any_size, fleet
 from gpucomp.tuning.tuner import TuneOptions
 from tests.onnx_builders import model, node, value
 
 WEIGHTS = np.random.default_rng(3).standard_normal((23, 37)).astype(np.float32)
 PRODUCT = model([node("MatMul", ["x", "w"], ["y"])], [value("x", ["m", 23])], [value("y", None)], {"w": WEIGHTS})
 SHAPES = {"x": (gpucomp.Dim("m", 1, 300), 23)}
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    monkeypatch.setattr(tuner, "RULES", Rules(least=2, most=2))
-    monkeypatch.setattr(tuner, "PROFILES", 1)
-    monkeypatch.setattr(tuner, "MODEL_S", 0.05)
-    monkeypatch.setattr(choice, "PROCESSES", 1)
-    monkeypatch.setattr(choice.final, "__kwdefaults__", {"processes": 1, "rounds": 3, "seconds": 0.05})
 
 
 def test_each_set_of_sizes_is_searched_and_the_result_runs_at_all(tmp_path, quick):

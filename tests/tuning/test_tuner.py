@@ -17,7 +17,6 @@ from gpucomp.cli.tuned import task_table, unsteady, untried
 from gpucomp.errors import RecordError, UsageError
 from gpucomp.schedule import records as schedule_records
 from gpucomp.tuning import choice, exports, records, specs, tuner
-from gpucomp.tuning.study import Rules
 from gpucomp.tuning.tasks import Progress
 from gpucomp.tuning.tuner import State, TuneOptions
 from tests.tuning import test_study
@@ -25,16 +24,6 @@ from tests.tuning.fakes import Device
 from tests.tuning.test_study import right, speeds, study
 
 KERNEL = "matmul m=17 n=37 k=23 relu=1"
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """Few samples: what is measured is of no interest here."""
-    monkeypatch.setattr(tuner, "RULES", Rules(least=2, most=2))
-    monkeypatch.setattr(tuner, "PROFILES", 1)
-    monkeypatch.setattr(tuner, "MODEL_S", 0.05)
-    monkeypatch.setattr(choice, "PROCESSES", 1)
-    monkeypatch.setattr(choice.final, "__kwdefaults__", {"processes": 1, "rounds": 3, "seconds": 0.05})
 
 
 @pytest.fixture
