@@ -21,13 +21,14 @@ if TYPE_CHECKING:
         GpucompError,
         InputError,
         ModelError,
+        RunStoppedError,
         UnsupportedError,
         UsageError,
     )
     from gpucomp.ir.dim import Dim
     from gpucomp.loading import load
     from gpucomp.plugins import plugin
-    from gpucomp.runtime.executable import Executable
+    from gpucomp.runtime.executable import Context, Executable
     from gpucomp.tuning.tuner import TuneOptions, tune
 
 __version__ = "0.1.0"
@@ -35,12 +36,14 @@ __version__ = "0.1.0"
 __all__ = [
     "AccuracyError",
     "ArtifactError",
+    "Context",
     "DeviceError",
     "Dim",
     "Executable",
     "GpucompError",
     "InputError",
     "ModelError",
+    "RunStoppedError",
     "Target",
     "TuneOptions",
     "UnsupportedError",
@@ -52,6 +55,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Context": "gpucomp.runtime.executable",
     "Dim": "gpucomp.ir.dim",
     "Executable": "gpucomp.runtime.executable",
     "Target": "gpucomp.device.target",

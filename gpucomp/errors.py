@@ -1,6 +1,7 @@
 """All exceptions that gpucomp raises on purpose, in one tree with stable codes. No other module defines exceptions.
 
     GpucompError            exit 1   GPC1000  any other error
+    ├── RunStoppedError     exit 1   GPC11xx  a run was cancelled, or given up after its timeout
     ├── UsageError          exit 2   GPC2xxx  the call or the command line is wrong
     │   └── InputError      exit 2   GPC21xx  an input of run(): name, shape, dtype
     ├── ModelError          exit 3   GPC3xxx  the model is unreadable or invalid
@@ -170,6 +171,12 @@ class DeviceLostError(DeviceError):
     """The device's context is dead. The process must be restarted."""
 
     code = "GPC5200"
+
+
+class RunStoppedError(GpucompError):
+    """A run was cancelled, or given up after its timeout. The model can be run again."""
+
+    code = "GPC1100"
 
 
 class AccuracyError(GpucompError):

@@ -13,12 +13,14 @@ from gpucomp import errors
 PUBLIC = [
     "AccuracyError",
     "ArtifactError",
+    "Context",
     "DeviceError",
     "Dim",
     "Executable",
     "GpucompError",
     "InputError",
     "ModelError",
+    "RunStoppedError",
     "Target",
     "TuneOptions",
     "UnsupportedError",
@@ -87,6 +89,7 @@ def test_every_error_has_its_code_and_exit_code():
 
     assert tree == {
         "GpucompError": ("GPC1000", 1),
+        "RunStoppedError": ("GPC1100", 1),
         "UsageError": ("GPC2000", 2),
         "InputError": ("GPC2100", 2),
         "ModelError": ("GPC3000", 3),

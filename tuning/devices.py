@@ -102,7 +102,7 @@ class Cpu:
 
 
 def _cpu_threads() -> int:
-    from gpucomp.runtime.cpu import available_threads
+    from gpucomp.runtime.workers import available_threads
 
     return available_threads()
 

@@ -183,6 +183,10 @@ class Image:
             raise _damaged(f"no function {name!r}")
         return self._base + self._symbols[name]
 
+    def has(self, name: str) -> bool:
+        """Whether an object defines function ``name``."""
+        return name in self._symbols
+
     def data(self, name: str) -> bytes:
         """The bytes of a constant. Raises ``ArtifactError`` when no object defines it."""
         if name not in self._data:

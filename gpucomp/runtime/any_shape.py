@@ -20,8 +20,8 @@ from gpucomp.ir.size import Size
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.executable import Executable, KernelInfo, takes_a_feed
-from gpucomp.runtime.inputs import TensorSpec, checked_inputs
+from gpucomp.runtime.executable import Executable, KernelInfo, Options, takes_a_feed
+from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs
 from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.specialise import Specialisation, Specialiser
 from gpucomp.runtime.specialise import run as specialised_run
@@ -56,6 +56,8 @@ class AnyShapeExecutable(Executable):
         self.program = program
         self._inputs, self._outputs = inputs, outputs
         self._made: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
+        # by the inputs' shapes, those of them that a run may use at once
+        self._ready: dict[tuple[tuple[int, ...], ...], Executable] = {}
         self._of_program: dict[bytes, np.ndarray] = {}  # weights of the program by their digests
         self._shared: WeakValueDictionary[bytes, np.ndarray] = WeakValueDictionary()
         self._digests: WeakKeyDictionary[Executable, dict[str, bytes]] = WeakKeyDictionary()  # of those that never ran
@@ -73,6 +75,7 @@ class AnyShapeExecutable(Executable):
 
     def specialise(self, *, background: bool) -> None:
         """Whether sizes that are run often get an executable of their own, which a thread compiles."""
+        self._ready = {}
         declared = {tuple(sizes[name] for name in self.dims): (sizes, exe) for sizes, exe in self._fixed}
         make = self._make_in_background if background and self._make is not None else None
         wanted = isinstance(self.program, OpenProgram) and (declared or make is not None)
@@ -168,16 +171,30 @@ class AnyShapeExecutable(Executable):
         """Who declared a dimension."""
         return self._shapes.said[dim]
 
-    @takes_a_feed
-    def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
-        """As ``Executable.run``. Sizes must be in their ranges, and one dimension must have one size: else ``InputError``."""
+    def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:
+        """As ``Executable._run``. Sizes must be in their ranges, and one dimension must have one size: else ``InputError``."""
+        if (known := as_they_are(inputs, self._expected[0])) is not None:
+            exe = self._ready.get(known[1])
+            if exe is not None:
+                exe.used = True
+                return exe.run_checked(known[0], how)
         sizes, arrays = self._sized(inputs)
         specialiser = self._specialiser
         entry = specialiser.entry(tuple(sizes.values()), sizes) if specialiser is not None else None
+
+        def run(exe: Executable) -> dict[str, Any]:
+            if self._shapes.unlisted:
+                return exe._run(arrays, how)
+            return exe.run_checked(arrays, how)
+
         if specialiser is None or entry is None:
             exe = self._opened_at(sizes)
-            return exe.run(arrays) if self._shapes.unlisted else exe.run_checked(arrays)
-        return specialised_run(entry, specialiser, lambda: self._opened_at(sizes), arrays)
+            if specialiser is None and not self._shapes.unlisted and (known := as_they_are(arrays, self._expected[0])):
+                with self._kept:
+                    if self._made.get(tuple(sizes.values())) is exe:
+                        self._ready[known[1]] = exe
+            return run(exe)
+        return specialised_run(entry, specialiser, lambda: self._opened_at(sizes), run)
 
     @takes_a_feed
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
@@ -204,7 +221,7 @@ class AnyShapeExecutable(Executable):
         if self._shapes.unlisted:
             others = {name: value for name, value in inputs.items() if self._is_of_container(name)}
             given = {name: value for name, value in inputs.items() if name not in others}
-        arrays = checked_inputs(given, self.inputs, on_gpu=self._target.startswith("cuda"))
+        arrays = checked_inputs(given, self._inputs, on_gpu=self._target.startswith("cuda"))
         sizes = self._shapes.sizes({name: array.shape for name, array in arrays.items()})
         return {name: sizes[name] for name in self.dims}, {**arrays, **others}
 
@@ -239,7 +256,12 @@ class AnyShapeExecutable(Executable):
         with self._kept:
             made = self._made.setdefault(key, made)
             while len(self._made) > KEPT:
-                self._made.popitem(last=False)
+                old, oldest = self._made.popitem(last=False)
+                if oldest.used and oldest is not made:  # by runs that did not look for it here
+                    oldest.used = False
+                    self._made[old] = oldest
+                else:
+                    self._ready = {shapes: exe for shapes, exe in self._ready.items() if exe is not oldest}
         return made
 
     def open(self) -> None:

@@ -2,11 +2,13 @@
 
 The threads are Python threads that enter the native code through ctypes, which releases the interpreter's lock. There
 they claim the tasks of one kernel after the other. A thread that waits for a kernel to end first spins, then yields to
-other threads, and at last sleeps. A run that would end before a second thread could help is left to one thread.
+other threads, and at last sleeps. A run that would end before a second thread could help is left to one thread, and so is
+one that finds the others busy with runs beside it (gpucomp.runtime.workers).
 """
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
 import os
@@ -14,12 +16,13 @@ import platform
 import threading
 import time
 import weakref
-from collections.abc import Mapping, MutableMapping, Sequence
-from queue import SimpleQueue
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
-from gpucomp import config
 from gpucomp.artifact.elf import Image
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, TEMP, WEIGHT, Buffer, Launch, Plan
@@ -32,51 +35,22 @@ from gpucomp.runtime.host import check_host, numbers_of, run_host
 from gpucomp.runtime.launches import Launches, Segment
 from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned
 from gpucomp.runtime.repeats import divided
+from gpucomp.runtime.stopping import Stop
+from gpucomp.runtime.workers import LARGEST_POOL, available_threads, workers
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
 SPINS_TO_SLEEP = SPINS + 20  # each spin beyond SPINS yields to another thread
 NAP_MICROSECONDS = 50
 SMALLEST_SHARED_NS = 100_000.0  # of work that threads can share: less ends before a second thread has started
 CONTEXT_BYTES = 64
-REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED = range(6)  # words of the context, in the order of the native runner
+REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED, HALT = range(7)  # words of the context, in the order of the native runner
 CALIBRATION_S = 0.01  # between two runs; their ends calibrate the cycle counter
-LARGEST_POOL = 256
 NO_CLOCKS = np.zeros((0, 0, 2), np.int64)
+NONE: Mapping[str, np.ndarray] = MappingProxyType({})
 
 Notes = tuple[int, ...]  # for each thread, where it notes when it reached and left each launch; empty for no notes
 # table, first launch, last launch, context, threads, epoch, notes, loops
 Call = tuple[int, int, int, int, int, int, Notes, int]
-
-
-def available_threads() -> int:
-    """The number of threads in the configuration, or as many as the process may use."""
-    return min(config.current().threads or len(os.sched_getaffinity(0)), LARGEST_POOL)
-
-
-class _Pool:
-    """Worker threads of the process, started when first needed. One run at a time uses them."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self._queues: list[SimpleQueue[Job]] = []
-
-    def start(self, program: CpuProgram, call: Call, table: Table) -> None:
-        """Let threads 1, 2 ... of ``call`` enter the native code; the caller is thread 0. The caller must hold ``lock``."""
-        threads = call[4]
-        while len(self._queues) < threads - 1:
-            jobs: SimpleQueue[Job] = SimpleQueue()
-            self._queues.append(jobs)
-            name = f"gpucomp-{len(self._queues)}"
-            threading.Thread(target=_work, args=(jobs,), name=name, daemon=True).start()
-        for thread in range(1, threads):
-            self._queues[thread - 1].put((program, call, thread, table))
-
-
-def _work(jobs: SimpleQueue[Job]) -> None:
-    while True:
-        program, call, thread, table = jobs.get()  # a late thread keeps the program and the table alive
-        program.enter(call, thread)
-        del program, table
 
 
 class _Runner:
@@ -84,11 +58,14 @@ class _Runner:
 
     def __init__(self, image: Image, *, loops: bool) -> None:
         self.image = image
-        arguments = (ctypes.c_void_p, *[ctypes.c_int64] * 2, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        arguments = (pointer, number, number, pointer, number, number, number, pointer)
         self._run = ctypes.CFUNCTYPE(None, *arguments)(image.address("gc_run"))
-        self._run_loops = None  # machine code of earlier versions has no such function
-        if loops:
-            self._run_loops = ctypes.CFUNCTYPE(None, *arguments, ctypes.c_void_p)(image.address("gc_run_loops"))
+        # machine code of earlier versions lacks what is None
+        self._run_loops = ctypes.CFUNCTYPE(None, *arguments, pointer)(image.address("gc_run_loops")) if loops else None
+        self.alone = None  # with the table, the first and the last launch, the context, the notes and the loops
+        if image.has("gc_alone"):
+            self.alone = ctypes.CFUNCTYPE(None, pointer, number, number, *[pointer] * 3)(image.address("gc_alone"))
 
     def enter(self, call: Call, thread: int) -> None:
         table, first, last, context, threads, epoch, notes, loops = call
@@ -99,15 +76,10 @@ class _Runner:
             self._run(*given)
 
 
-Job = tuple["CpuProgram", Call, int, "Table"]
-_pool = _Pool()
 _programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """The child has none of the parent's threads, and a lock may have been held by one of them."""
-    global _pool
-    _pool = _Pool()
     for program in _programs:
         program.reset()
 
@@ -127,6 +99,39 @@ class _Arena:
         if len(memory) < nbytes:
             memory = self.memory = aligned((nbytes,), np.dtype(np.uint8))
         return memory
+
+
+class _Argument:
+    """An input or output that a run uses where it lies, and the places in the table of launches that get its address.
+
+    late   how far behind the beginning each place points; ``None`` if no place does
+    """
+
+    __slots__ = ("buffer", "dtype", "late", "name", "nbytes", "places", "position", "shape")
+
+    def __init__(self, position: int, name: str, buffer: Buffer, places: np.ndarray, late: np.ndarray | None) -> None:
+        self.position, self.name, self.buffer, self.shape = position, name, buffer, buffer.shape
+        self.dtype = NAMED[buffer.dtype].numpy
+        self.nbytes = math.prod(buffer.shape) * self.dtype.itemsize + HOST_ALIGNMENT
+        self.places: list[int] = places.tolist()
+        self.late: list[int] | None = None if late is None else late.tolist()
+
+    def fresh(self) -> tuple[np.ndarray, int]:
+        """As ``aligned``, with the address, in half the time. Strings have no address."""
+        if self.dtype == object:
+            return np.full(self.shape, "", object), 0
+        raw = np.empty(self.nbytes, np.uint8)
+        address = address_of(raw)
+        behind = -address % HOST_ALIGNMENT
+        return np.ndarray(self.shape, self.dtype, raw, behind), address + behind
+
+    def put(self, address: int, words: memoryview) -> None:
+        if self.late is None:
+            for place in self.places:
+                words[place] = address
+        else:
+            for place, late in zip(self.places, self.late, strict=True):
+                words[place] = address + late
 
 
 class CpuProgram:
@@ -195,11 +200,48 @@ class CpuProgram:
         made._finish()
         return made
 
+    def beside(self) -> CpuProgram:
+        """The same program in memory of its own, which may run at the same time. Code, weights and numbers are shared."""
+        made = copy.copy(self)
+        made._arena = _Arena()
+        made._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))
+        made._context_address = address_of(made._context)
+        counters = {
+            k: aligned(a.shape, a.dtype) for k, a in self._kept.items() if self._form.buffers[k].kind == COUNTER
+        }
+        for counter in counters.values():
+            counter[...] = 0
+        made._kept = self._kept | counters
+        made._memory = [None if k in self._seen else a for k, a in enumerate(self._memory)]
+        for position, counter in counters.items():
+            made._memory[position] = counter
+        made._launches = self._launches.beside(counters)
+        made.reset()
+        made._finish()
+        return made
+
     def _finish(self) -> None:
         self._bound_to: np.ndarray | None = None  # the arena in which temporaries lie by the table
         self._buffers: dict[int, Buffer] = {}  # those that a run needs
         for position in (*self._launches.rows.moving, *self._seen, *self._form.inputs):
             self._buffers[position] = self._buffer(position)
+        launches, form = self._launches, self._form
+        name_of = dict(zip(reversed(form.outputs), reversed(form.output_names), strict=True))
+        used = [
+            _Argument(k, name_of.get(k, ""), self._buffers[k], places, launches.late.get(k))
+            for k, places in launches.rows.moving.items()
+        ]
+        self._written = [one for one in used if one.buffer.kind != INPUT]
+        self._read = [one for one in used if one.buffer.kind == INPUT]
+        for one in self._read:
+            one.name = one.buffer.name
+        self._copied = [k for k in form.inputs if k not in launches.rows.moving]
+        # the first output that is a buffer gets it, others a copy
+        own = {name for k, name in name_of.items() if k in launches.rows.moving and k not in form.inputs}
+        self._results_of = [(n, k, n in own) for n, k in zip(form.output_names, form.outputs, strict=True)]
+        shared = any(segment.shared_ns >= SMALLEST_SHARED_NS for segment in launches.segments)
+        self._wanted = self.threads if shared else 1  # threads of a run, its caller included
+        self._seats = 1
         self._bind_arena()
         self._clocks = NO_CLOCKS
         self._notes: Notes = ()
@@ -224,13 +266,44 @@ class CpuProgram:
         words[NAP] = ctypes.cast(system.usleep, ctypes.c_void_p).value or 0
         words[LIMIT], words[SLEEPS], words[NAP_TIME] = SPINS, SPINS_TO_SLEEP, NAP_MICROSECONDS
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs, in fresh arrays. ``inputs`` are complete, C-contiguous and of the plan's types."""
+    def run(
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray] = NONE, stop: Stop | None = None
+    ) -> dict[str, np.ndarray]:
+        """The outputs, in fresh arrays or in those of ``outputs``. ``inputs`` are complete, C-contiguous and of the plan's types.
+
+        So are ``outputs``, by their names, but not complete. They are aligned, and no other array lies in their memory.
+        """
         with self._arena.lock:
-            self._bind(inputs)
+            self._seats = seats = workers.take(self._wanted, stop)
+            try:
+                self._bind(inputs, outputs)
+                if stop is None:
+                    for segment in self._launches.segments:
+                        self._run_segment(segment)
+                else:
+                    self._run_until(stop)
+                return self._results(outputs)
+            finally:
+                workers.give(seats)
+
+    def _run_until(self, stop: Stop) -> None:
+        """Run the launches, without those that are left when ``stop`` wants the run to end."""
+        words = self._context.view(np.uint64)
+        with stop.during(partial(words.__setitem__, HALT, 1), partial(words.__setitem__, HALT, 0)):
             for segment in self._launches.segments:
+                if words[HALT]:
+                    return
                 self._run_segment(segment)
-            return self._results()
+
+    @contextmanager
+    def _seated(self, wanted: int) -> Iterator[None]:
+        """Run a block that runs launches by up to ``wanted`` threads."""
+        with self._arena.lock:
+            self._seats = seats = workers.take(wanted)
+            try:
+                yield
+            finally:
+                workers.give(seats)
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds of each launch in one run, counted from when the first thread reached it. A run before it warms up."""
@@ -244,11 +317,11 @@ class CpuProgram:
         """Measure this machine in some tenths of a second; ``None`` for a plan without kernels."""
         if self._runner is None:
             return None
-        with self._arena.lock:
+        with self._seated(self.threads):
             return ceilings.measure(self, self._runner.image)
 
     def _timed(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
-        with self._arena.lock:
+        with self._seated(self._wanted):
             if not self._notes:
                 # never freed: a late thread may write
                 words = 3 if self.plan.repeats else 2
@@ -314,7 +387,7 @@ class CpuProgram:
         ``warm=False`` leaves the warm-up out, for a caller that has run the program before.
         """
         seconds = []
-        with self._arena.lock:
+        with self._seated(self._wanted):
             self._bind(inputs)
             for _ in range(count + warm):
                 begin = time.perf_counter()
@@ -366,43 +439,47 @@ class CpuProgram:
                 part = memory[buffer.offset : buffer.offset + nbytes]
                 self._memory[position] = part.view(dtype).reshape(buffer.shape)
 
-    def _bind(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Bind this run's inputs, used where they are, and fresh outputs. An input that lies in the arena is copied there."""
+    def _bind(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray] = NONE) -> None:
+        """Bind this run's inputs and outputs, used where they are, and fresh outputs. An input in the arena is copied there."""
         self._bind_arena()
-        launches, moving = self._launches, self._launches.rows.moving
-        for position in self._form.inputs:
-            memory = self._memory[position]
-            if position not in moving and memory is not None:
-                memory[...] = inputs[self._buffers[position].name]
-        for position, places in moving.items():
-            buffer = self._buffers[position]
-            if buffer.kind == INPUT:
-                array = np.ascontiguousarray(inputs[buffer.name]).reshape(buffer.shape)
-                if not array.flags.aligned:
-                    array = array.copy()
+        memory, words = self._memory, self._launches.table.words
+        for position in self._copied:
+            target = memory[position]
+            if target is not None:
+                target[...] = inputs[self._buffers[position].name]
+        for one in self._read:
+            array = inputs[one.name]
+            if not (array.flags.aligned and array.flags.c_contiguous):
+                array = np.array(array, order="C").reshape(one.shape)
+            memory[one.position] = array
+            one.put(address_of(array), words)
+        for one in self._written:
+            if one.name in outputs:
+                array = outputs[one.name]
+                address = address_of(array)
             else:
-                array = self._fresh(buffer)
-            self._memory[position] = array
-            launches.table.arguments[places] = address_of(array) + launches.late.get(position, 0)
+                array, address = one.fresh()
+            memory[one.position] = array
+            one.put(address, words)
 
-    @staticmethod
-    def _fresh(buffer: Buffer) -> np.ndarray:
-        if buffer.dtype == STRING.name:
-            return np.full(buffer.shape, "", object)
-        return aligned(buffer.shape, NAMED[buffer.dtype].numpy)
-
-    def _results(self) -> dict[str, np.ndarray]:
+    def _results(self, outputs: Mapping[str, np.ndarray] = NONE) -> dict[str, np.ndarray]:
         results: dict[str, np.ndarray] = {}
-        given: set[int] = set()
-        moving = self._launches.rows.moving
-        for name, position in zip(self._form.output_names, self._form.outputs, strict=True):
-            array = self._memory[position]
+        memory = self._memory
+        for name, position, own in self._results_of:
+            array = memory[position]
             assert array is not None
-            fresh = position in moving and position not in self._form.inputs and position not in given
-            results[name] = array if fresh else array.copy()
-            given.add(position)
-        for position in moving:
-            self._memory[position] = None
+            if name in outputs:
+                if outputs[name] is not array:
+                    outputs[name][...] = array
+                results[name] = outputs[name]
+            elif own and not any(array is one for one in outputs.values()):
+                results[name] = array
+            else:
+                results[name] = array.copy()
+        for one in self._read:
+            memory[one.position] = None
+        for one in self._written:
+            memory[one.position] = None
         return results
 
     # launches
@@ -416,22 +493,22 @@ class CpuProgram:
         )
 
     def run_native(self, table: Table, first: int, last: int, shared: bool, notes: Notes = ()) -> None:
-        """Run launches of ``table``; by all threads if ``shared``. The caller must hold the program's lock."""
-        self._epoch = (self._epoch + 1) % (1 << 31)
-        place = (table.address, first, last, self._context_address)
-        pool = _pool
-        if self.threads > 1 and shared and pool.lock.acquire(blocking=False):
-            try:
-                table.begin(first, last, self._epoch, self.threads)
-                call = (*place, self.threads, self._epoch, notes, table.loops)
-                pool.start(self, call, table)
-                self.enter(call, 0)
-            finally:
-                pool.lock.release()
+        """Run launches of ``table``; by all threads of this run if ``shared``. The caller must hold the program's lock."""
+        runner, threads = self._runner, self._seats if shared else 1
+        assert runner is not None
+        if threads == 1 and runner.alone is not None:
+            runner.alone(table.address, first, last, self._context_address, notes[0] if notes else None, table.loops)
             return
-        # another program uses the threads: this one runs on one thread instead of waiting
-        table.begin(first, last, self._epoch, 1)
-        self.enter((*place, 1, self._epoch, notes, table.loops), 0)
+        self._epoch = (self._epoch + 1) % (1 << 31)
+        table.begin(first, last, self._epoch, threads)
+        call = (table.address, first, last, self._context_address, threads, self._epoch, notes, table.loops)
+        # a late thread keeps the program and the table alive
+        helpers = workers.start(partial(self._help, call, table), threads) if threads > 1 else []
+        self.enter(call, 0)
+        workers.rest(helpers)
+
+    def _help(self, call: Call, table: Table, thread: int) -> None:
+        self.enter(call, thread)
 
     def enter(self, call: Call, thread: int) -> None:
         """Enter the native code as thread number ``thread`` of the threads that share ``call``."""

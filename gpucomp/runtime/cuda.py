@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from gpucomp.runtime.cuda_driver import (
 )
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
 from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
+from gpucomp.runtime.stopping import Stop
 from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_version, runs_on
 
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which is not allowed during a capture
@@ -47,6 +49,7 @@ SLICE_ALIGNMENT = 16  # bytes that kernels load at once: slices of other sizes a
 UNSUPPORTED_PTX = 222  # the driver does not know this version of PTX
 # errors after which every call of the process fails: uncorrectable memory errors (214, 220, 226), a bad access, a bad
 # instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
+NONE: Mapping[str, Any] = MappingProxyType({})
 STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
 
 
@@ -67,7 +70,7 @@ class CudaProgram:
     ``DeviceError`` if one of them, a GPU or memory is missing.
 
     ``like`` is a program of the same model for other sizes. The stream, the kernels, the weights and the arena are shared, and
-    runs of both take turns.
+    runs of both take turns; ``apart``, this one has a stream and an arena of its own, and they run side by side.
     """
 
     def __init__(
@@ -80,8 +83,10 @@ class CudaProgram:
         cupy: Any = None,
         driver: Any = None,
         like: CudaProgram | None = None,
+        apart: bool = False,
     ) -> None:
         check_host(plan)
+        own = like is None or apart
         if like is not None:
             cupy, driver = like._cupy, like._driver.bindings
         cp: Any = cupy if cupy is not None else import_cupy()
@@ -100,13 +105,13 @@ class CudaProgram:
         with self._failing("", "GPC5005"):
             self._by_ptx: bool = self._needs_ptx(binaries) if like is None else like._by_ptx
             with self._device:
-                self._stream: Any = cp.cuda.Stream(non_blocking=True) if like is None else like._stream
+                self._stream: Any = cp.cuda.Stream(non_blocking=True) if like is None or own else like._stream
         stream = self._stream
         memory: list[Any] = []  # keeps it alive; cupy pools memory by stream, so no other program would reuse it
-        if like is None:
+        if own:
             self._owned.callback(lambda: cp.get_default_memory_pool().free_all_blocks(stream=stream))
-        self._arena: _Arena = _Arena() if like is None else like._arena
-        if like is None:
+        self._arena: _Arena = _Arena() if like is None or own else like._arena
+        if own:
             self._owned.callback(self._arena.memory.clear)
         self._owned.callback(memory.clear)
         with self._current("", "GPC5005"):
@@ -131,6 +136,10 @@ class CudaProgram:
     def resized(self, sized: Sized) -> CudaProgram:
         """The program of the same model at other sizes, which shares what this one has opened."""
         return CudaProgram(sized.plan, {}, {}, self._weights, like=self)
+
+    def beside(self) -> CudaProgram:
+        """The same program in a stream and memory of its own. Kernels and weights are shared."""
+        return CudaProgram(self.plan, {}, {}, self._weights, like=self, apart=True)
 
     def _enter(self, like: CudaProgram | None) -> None:
         """Retain the context of the device, until everything is freed that the program owns."""
@@ -352,15 +361,19 @@ class CudaProgram:
 
     # ---- running ----
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The outputs, in fresh arrays. ``inputs`` must be complete, of the right type and contiguous.
+    def run(
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] = NONE, stop: Stop | None = None
+    ) -> dict[str, Any]:
+        """The outputs, in fresh arrays or in those of ``outputs``. ``inputs`` must be complete, of the right type and contiguous.
 
-        Device arrays (``__cuda_array_interface__``) are copied on the device, because a graph has its own input buffers.
+        Device arrays (``__cuda_array_interface__``) are copied on the device, because a graph has its own buffers.
         """
         with self._running():
+            if stop is not None:
+                stop.check()
             self._send(inputs)
             self._execute()
-            return self._receive()
+            return self._receive(outputs)
 
     def profile(self, inputs: Mapping[str, Any]) -> list[float]:
         """Seconds of each launch in one run, measured by CUDA events around it; 0 for host operators."""
@@ -493,9 +506,23 @@ class CudaProgram:
         kept = [position in staged or position in self._strings for position in positions]
         return [array.copy() if copied else array for array, copied in zip(arrays, kept, strict=True)]
 
-    def _receive(self) -> dict[str, np.ndarray]:
-        arrays = self._read(self.plan.outputs, self._staged_outputs)
-        return dict(zip(self.plan.output_names, arrays, strict=True))
+    def _receive(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs; what goes to the device's memory does not pass through the host's."""
+        found: dict[str, Any] = dict.fromkeys(self.plan.output_names)
+        others: list[tuple[str, int]] = []
+        for name, position in zip(self.plan.output_names, self.plan.outputs, strict=True):
+            array, nbytes = outputs.get(name), self.plan.buffers[position].nbytes
+            if array is None or isinstance(array, np.ndarray):
+                others.append((name, position))
+            elif nbytes:
+                target = int(self._cupy.asarray(array).data.ptr)
+                self._driver("cuMemcpyDtoDAsync", target, self._memory[position], nbytes, self._stream.ptr)
+        arrays = self._read([position for _, position in others], self._staged_outputs)
+        for (name, _), array in zip(others, arrays, strict=True):
+            found[name] = array
+            if name in outputs:
+                outputs[name][...] = array
+        return {**found, **outputs}
 
 
 class _Arena:

@@ -6,22 +6,32 @@ import importlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 
 from gpucomp.artifact.open_plan import Sized
-from gpucomp.artifact.plan import TEMP, Plan
+from gpucomp.artifact.plan import TEMP, Buffer, Plan
 from gpucomp.device.processor import second_cache
 from gpucomp.errors import DeviceError, UsageError, quote, several
 from gpucomp.runtime import artifact
+from gpucomp.runtime import outputs as results
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.inputs import TensorSpec, checked_inputs, flattened, gathered
+from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flattened, gathered
+from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
+from gpucomp.runtime.outputs import checked_outputs
+from gpucomp.runtime.pending import Pending, begin
+from gpucomp.runtime.stopping import Stop
+from gpucomp.runtime.workers import available_threads
 
 PROGRAMS = {
     "cpu": ("gpucomp.runtime.cpu", "CpuProgram"),
@@ -30,7 +40,7 @@ PROGRAMS = {
 }
 
 
-_with_locks: weakref.WeakSet[Executable | Shared] = weakref.WeakSet()
+_with_locks: weakref.WeakSet[Executable | Context] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
@@ -49,22 +59,37 @@ ELSEWHERE = {
     "forward": "run the model by exe.run({name: array})",
     "infer": "run the model by exe.run({name: array})",
     "predict": "run the model by exe.run({name: array})",
-    "run_with_iobinding": "exe.run({name: array}) takes arrays on a GPU, and gives numpy arrays",
-    "run_async": "exe.run({name: array}) may be called from a thread of yours",
+    "run_with_iobinding": "exe.run({name: array}, outputs={name: array}) takes arrays on a GPU, and writes into given ones",
+    "create_execution_context": "exe.context() has memory of its own, and runs beside others",
+    "infer_async": "exe.run_async({name: array}) returns a future, which can be awaited",
+    "start_async": "exe.run_async({name: array}) returns a future, which can be awaited",
 }
 Method = TypeVar("Method", bound=Callable[..., Any])
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def takes_a_feed(method: Method) -> Method:
     """Say how ``method`` is called if it is called in another library's way: with outputs' names, or inputs as keywords."""
+    known = set(signature(method).parameters) - {"self"}
 
     @wraps(method)
-    def called(self: Executable, *given: object, **named: object) -> Any:
-        if (len(given), list(named)) not in ((1, []), (0, ["inputs"])):
+    def called(self: Any, *given: object, **named: object) -> Any:
+        if len(given) + ("inputs" in named) != 1 or (named and not known.issuperset(named)):
             self._refuse_call(method.__name__)
         return method(self, *given, **named)
 
     return cast("Method", called)
+
+
+class Options(NamedTuple):
+    """How one run is done: ``outputs`` to write into, a ``context`` or a free lane, and who may ``stop`` it."""
+
+    outputs: Mapping[str, object] = NONE
+    context: Context | None = None
+    stop: Stop | None = None
+
+
+PLAIN = Options()
 
 
 class DynamicRunner(Protocol):
@@ -83,13 +108,20 @@ class Program(Protocol):
     """A plan on an open device. Made with ``(plan, sources, binaries, weights)``; it may replace arrays in ``weights``."""
 
     def resized(self, sized: Sized) -> Program:
-        """A program for other sizes, which shares what this one has opened."""
+        """A program for other sizes, which shares what this one has opened, its memory too: runs of both take turns."""
         ...
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The outputs, in fresh arrays. ``inputs`` must be complete, of the right type and contiguous.
+    def beside(self) -> Program:
+        """The same program in memory of its own. It may run at the same time, and shares what no run changes."""
+        ...
 
-        They are numpy arrays; for a CUDA program they can be cupy arrays.
+    def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], stop: Stop | None) -> dict[str, Any]:
+        """The outputs: in fresh arrays, or written into those of ``outputs``, by name, which need not be complete.
+
+        Raises ``RunStoppedError`` if ``stop`` says so before the end.
+
+        ``inputs`` must be complete. All arrays must be of the right type and contiguous; those of ``outputs`` must be aligned and
+        share no memory with another. They are numpy arrays; for a CUDA program they can be cupy arrays.
         """
         ...
 
@@ -181,20 +213,6 @@ def _held(plan: Plan) -> dict[int, tuple[int, int]]:
     return found
 
 
-class Shared:
-    """What the executables of one model at several sizes share: its weights, and the first program that was opened."""
-
-    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
-        self.weights = dict(weights)  # a copy, as a program may replace arrays in it
-        self.program: Program | None = None
-        self.reset()
-        _with_locks.add(self)
-
-    def reset(self) -> None:
-        """Make a fresh lock, for a process that was forked."""
-        self.lock = threading.Lock()  # only one opens the first
-
-
 class Executable:
     """A compiled model. ``run`` opens the device on its first call and may be called from several threads.
 
@@ -213,25 +231,27 @@ class Executable:
         weights: Mapping[str, np.ndarray],
         dynamic_model: bytes = b"",
         open_dynamic: Callable[[Plan, bytes], DynamicRunner] | None = None,
-        shared: Shared | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
-        """``shared`` is what executables of the same model for other sizes use too; its weights replace ``weights``."""
-        self._plan, self._common = plan, shared
+        """``lanes`` are those of executables of the same model for other sizes too; their weights replace ``weights``."""
+        self._plan = plan
         self._form = plan if isinstance(plan, Plan) else plan.form  # right where all sizes are alike
         self.sources = sources
         self.binaries = binaries
-        # a copy, as a program may replace arrays in it
-        self.weights: dict[str, np.ndarray] = dict(weights) if shared is None else shared.weights
+        self.lanes = Lanes(weights, self._form.kind) if lanes is None else lanes
+        self.weights = self.lanes.weights
+        self._token = object()  # by which lanes know its programs
+        if lanes is not None:
+            weakref.finalize(self, lanes.forget, self._token).atexit = False
+        self.used = False  # since whoever keeps it asked last
         self.dynamic_model = dynamic_model
         self._open_dynamic = open_dynamic
-        self._program: Program | None = None
-        self.reset()
         self._remember()
 
     def reset(self) -> None:
         """Make fresh locks, for a process that was forked: one may be held by a thread that the child does not have."""
-        self._lock = threading.Lock()  # one arena: runs take turns
         vars(self).pop("_dynamic", None)
+        vars(self).pop("_threads", None)
 
     def _remember(self) -> None:
         _with_locks.add(self)
@@ -272,7 +292,7 @@ class Executable:
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Names, element types and shapes of the inputs of ``run``."""
-        found = (self.plan.buffers[p] for p in self.plan.inputs)
+        found = map(self._buffer, self._form.inputs)
         return tuple(TensorSpec(b.name, b.dtype, b.shape) for b in found)
 
     @cached_property
@@ -280,8 +300,11 @@ class Executable:
         """Names, element types and shapes of the outputs of ``run``; an extent that only a run decides is a ``Dim``."""
         if self.dynamic_model:
             return self._dynamic.outputs
-        found = zip(self.plan.output_names, (self.plan.buffers[p] for p in self.plan.outputs), strict=True)
+        found = zip(self._form.output_names, map(self._buffer, self._form.outputs), strict=True)
         return tuple(TensorSpec(name, b.dtype, b.shape) for name, b in found)
+
+    def _buffer(self, position: int) -> Buffer:
+        return self._plan.buffers[position] if isinstance(self._plan, Plan) else self._plan.buffer(position)
 
     @property
     def dynamic_operators(self) -> tuple[tuple[str, str], ...]:
@@ -304,49 +327,139 @@ class Executable:
         return self.plan.arena_bytes + sum(b.nbytes for b in self.plan.buffers if b.kind != TEMP)
 
     @takes_a_feed
-    def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
+    def run(
+        self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] = NONE, timeout: float | None = None
+    ) -> dict[str, Any]:
         """Run the model once: ``{input name: array}`` to ``{output name: numpy array}``.
 
         A sequence is a list of arrays, or a list of dicts if its elements are maps. An optional that holds nothing is ``None``.
         An array is a numpy array, or has ``__dlpack__`` or ``__cuda_array_interface__``. Element types and shapes must be the
-        model's. Raises ``InputError`` for a wrong input, and ``DeviceError`` if the device cannot run the model. In a model
-        with a dynamic part, values that lead to something invalid or unsupported raise ``ModelError`` or
+        model's.
+
+        ``outputs`` are arrays to write results into, for some or all outputs; they are returned in the place of fresh ones.
+        One that is contiguous, aligned and in no memory of another array of this run is written where it lies; else the result
+        is copied into it at the end.
+
+        ``timeout`` is in seconds. A run that waits longer for its turn, or takes longer, is given up between two kernels and
+        raises ``RunStoppedError`` (GPC1102); what ``outputs`` then hold is undefined.
+
+        Runs from several threads happen side by side, as far as there are processor threads for them, or two on a GPU; others
+        wait. Raises ``InputError`` for a wrong input or output, and ``DeviceError`` if the device cannot run the model. In a
+        model with a dynamic part, values that lead to something invalid or unsupported raise ``ModelError`` or
         ``UnsupportedError``.
         """
-        return self.run_checked(self._checked(inputs))
+        if timeout is None and not outputs:
+            return self._run(inputs, PLAIN)
+        return self._run(inputs, Options(outputs, None, None if timeout is None else Stop(timeout)))
 
-    def run_checked(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    @takes_a_feed
+    def run_async(
+        self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] = NONE, timeout: float | None = None
+    ) -> Pending:
+        """As ``run``, but returns at once: ``result()`` or ``await`` gives the outputs, and ``cancel()`` ends the run.
+
+        Runs begin in the order of the calls, as many side by side as ``run`` has. The arrays of ``inputs`` must not change before
+        the end. Errors of the inputs are the result's too.
+        """
+        return begin(self._threads, timeout, lambda stop: self._run(inputs, Options(outputs, None, stop)))
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(max(available_threads(), MOST_ON_A_GPU), "gpucomp-run")
+
+    def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:
+        found = as_they_are(inputs, self._expected[0])
+        arrays = found[0] if found is not None and found[1] == self._expected[1] else self._checked(inputs)
+        return self.run_checked(arrays, how)
+
+    @cached_property
+    def _expected(self) -> tuple[list[tuple[str, np.dtype | None]], tuple[Any, ...]]:
+        """Names and types of the inputs, and their shapes."""
+        return [(spec.name, spec.plain) for spec in self.inputs], tuple(spec.shape for spec in self.inputs)
+
+    def run_checked(self, arrays: Mapping[str, Any], how: Options) -> dict[str, Any]:
         """As ``run``, on arrays that were checked: complete, contiguous and of the right types and shapes."""
-        with self._lock:
-            try:
-                results = self._opened().run(arrays)
-            except MemoryError:
-                raise self._no_memory() from None
-        found = gathered(results, self._form.output_containers)
-        return self._dynamic.run(found) if self.dynamic_model else found
+        if how.outputs:
+            return self._run_into(arrays, how)
+        found = self._execute(arrays, NONE, how)
+        if self._form.output_containers:
+            found = gathered(found, self._form.output_containers)
+        if not self.dynamic_model:
+            return found
+        if how.stop is not None:
+            how.stop.check()
+        return self._dynamic.run(found)
+
+    def _run_into(self, arrays: Mapping[str, Any], how: Options) -> dict[str, Any]:
+        """As ``run_checked``, with arrays for results."""
+        specs, simple = self._tensor_outputs
+        direct = results.as_they_are(how.outputs, specs, arrays) if simple else None
+        if direct is not None:
+            return self._execute(arrays, direct, how)
+        given = checked_outputs(how.outputs, specs, arrays)
+        if self.dynamic_model:
+            return given.returned(self.run_checked(arrays, how._replace(outputs=NONE)), {})
+        found = gathered(self._execute(arrays, given.direct, how), self._form.output_containers)
+        return given.returned(found, given.direct)
+
+    def _execute(self, arrays: Mapping[str, Any], outputs: Mapping[str, Any], how: Options) -> dict[str, Any]:
+        """One run of the program, in a lane that no other run uses meanwhile."""
+        context = how.context
+        lane = self.lanes.take(how.stop) if context is None else context.lane(self.lanes)
+        try:
+            return (lane.programs.get(self._token) or self._opened(lane)).run(arrays, outputs, how.stop)
+        except MemoryError:
+            raise self._no_memory() from None
+        finally:
+            if context is None:
+                self.lanes.give(lane)
+
+    def context(self) -> Context:
+        """Runs with memory of their own, beside those of other contexts and of ``run``. Weights and machine code are shared.
+
+        A context is made in microseconds, and its memory on its first run.
+        """
+        return Context(self)
 
     def _checked(self, inputs: Mapping[str, object]) -> dict[str, Any]:
-        flat = flattened(inputs, self.plan.input_containers)
-        return checked_inputs(flat, self.inputs, on_gpu=self.plan.kind == "cuda")  # type: ignore[arg-type]
+        if self._form.input_containers:
+            inputs = flattened(inputs, self._form.input_containers)  # type: ignore[assignment]
+        return checked_inputs(inputs, self.inputs, on_gpu=self._form.kind == "cuda")
+
+    @cached_property
+    def _tensor_outputs(self) -> tuple[dict[str, TensorSpec], bool]:
+        """The outputs that are tensors, by name, and whether a program writes all of them, and nothing else is an output."""
+        containers = self._form.output_containers
+        specs = {spec.name: spec for spec in self.outputs if spec.name not in containers}
+        return specs, not containers and not self.dynamic_model
+
+    @contextmanager
+    def _program(self) -> Iterator[Program]:
+        """The open program in a lane that no run uses meanwhile."""
+        lane = self.lanes.take()
+        try:
+            yield self._opened(lane)
+        finally:
+            self.lanes.give(lane)
 
     @takes_a_feed
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
         """Seconds of each kernel in one run; 0 for host operators on a GPU. Raises the same errors as ``run``."""
         arrays = self._checked(inputs)
-        with self._lock:
-            return list(zip(self.kernels, self._opened().profile(arrays), strict=True))
+        with self._program() as program:
+            return list(zip(self.kernels, program.profile(arrays), strict=True))
 
     @takes_a_feed
     def timeline(self, inputs: Mapping[str, object]) -> tuple[list[float], list[Span]]:
         """Seconds of each launch in one run, and when each thread was busy with which launch. Raises the errors of ``run``."""
         arrays = self._checked(inputs)
-        with self._lock:
-            return self._opened().timeline(arrays)
+        with self._program() as program:
+            return program.timeline(arrays)
 
     def ceilings(self) -> Ceilings | None:
         """Peak arithmetic and bandwidth of the device's threads, measured now; ``None`` if that is not possible."""
-        with self._lock:
-            return self._opened().ceilings()
+        with self._program() as program:
+            return program.ceilings()
 
     def save(self, path: str | Path) -> None:
         """Write the model as one file, completely or not at all; ``gpucomp.load`` reads it.
@@ -363,8 +476,8 @@ class Executable:
 
     def open(self) -> None:
         """Open the device now rather than on the first run. Raises ``DeviceError`` if it cannot run the model."""
-        with self._lock:
-            self._opened()
+        with self._program():
+            pass
 
     def _no_memory(self) -> DeviceError:
         return DeviceError(
@@ -372,22 +485,17 @@ class Executable:
             code="GPC5013",
         )
 
-    def _opened(self) -> Program:
-        if self._program is None:
+    def _opened(self, lane: Lane) -> Program:
+        program: Program | None = lane.programs.get(self._token)
+        if program is None:
             try:
-                self._program = self._new_program() if self._common is None else self._open_shared(self._common)
+                program, own = self.lanes.first_in(lane, self._new_program)
+                if not own and isinstance(self._plan, Sized):
+                    program = program.resized(self._plan)
             except MemoryError:
                 raise self._no_memory() from None
-        return self._program
-
-    def _open_shared(self, shared: Shared) -> Program:
-        """A program that uses what the first has opened. One that could not be opened is no first."""
-        with shared.lock:
-            if shared.program is None:
-                shared.program = self._new_program()
-                return shared.program
-        assert isinstance(self._plan, Sized), "executables that share are of one open plan"
-        return shared.program.resized(self._plan)
+            lane.programs[self._token] = program
+        return program
 
     def _new_program(self) -> Program:
         module, name = PROGRAMS[self._form.kind]
@@ -395,3 +503,81 @@ class Executable:
             self.plan, self.sources, self.binaries, self.weights
         )
         return program
+
+
+class Context:
+    """Runs of one executable in memory of their own. ``Executable.context`` makes one.
+
+    It is used by one thread at a time. As a context manager, it is closed at the end of the block.
+    """
+
+    def __init__(self, executable: Executable) -> None:
+        self.executable = executable
+        self._lanes: weakref.WeakKeyDictionary[Lanes, Lane] | None = weakref.WeakKeyDictionary()
+        self.reset()
+        _with_locks.add(self)
+
+    def reset(self) -> None:
+        """Make a fresh lock, for a process that was forked."""
+        self._busy = threading.Lock()
+        vars(self).pop("_thread", None)
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.executable!r}>"
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the memory, after the end of a run that another thread is in. Later runs raise ``UsageError``."""
+        with self._busy:
+            self._lanes = None
+
+    def lane(self, lanes: Lanes) -> Lane:
+        """This context's own among ``lanes``, while a run holds the context."""
+        assert self._lanes is not None, "a closed context"
+        found = self._lanes.get(lanes)
+        if found is None:
+            found = self._lanes[lanes] = lanes.new()
+        return found
+
+    @takes_a_feed
+    def run(
+        self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] = NONE, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """As ``Executable.run``, in this context's memory. Raises ``UsageError`` (GPC2037) if it is closed or in use."""
+        if not self._busy.acquire(blocking=False):
+            raise UsageError(
+                "this context is in use by another thread; each needs its own: exe.context()", code="GPC2037"
+            )
+        try:
+            return self._run(inputs, outputs, None if timeout is None else Stop(timeout))
+        finally:
+            self._busy.release()
+
+    @takes_a_feed
+    def run_async(
+        self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] = NONE, timeout: float | None = None
+    ) -> Pending:
+        """As ``Executable.run_async``. Runs of one context happen one after the other, in the order of the calls."""
+
+        def run(stop: Stop) -> dict[str, Any]:
+            with self._busy:
+                return self._run(inputs, outputs, stop)
+
+        return begin(self._thread, timeout, run)
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "gpucomp-context")
+
+    def _run(self, inputs: Mapping[str, object], outputs: Mapping[str, object], stop: Stop | None) -> dict[str, Any]:
+        if self._lanes is None:
+            raise UsageError("this context is closed; a new one expected: exe.context()", code="GPC2037")
+        return self.executable._run(inputs, Options(outputs, self, stop))
+
+    def _refuse_call(self, method: str) -> NoReturn:
+        self.executable._refuse_call(method)

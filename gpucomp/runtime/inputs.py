@@ -45,6 +45,11 @@ class TensorSpec:
     def type(self) -> TensorType:
         return TensorType(NAMED[self.dtype], self.shape)
 
+    @property
+    def plain(self) -> np.dtype | None:
+        """The element type of arrays that are taken without a look at each element; ``None`` for strings."""
+        return None if self.dtype == STRING.name else NAMED[self.dtype].numpy
+
     def __str__(self) -> str:
         return f"{self.name if _PLAIN_NAME.fullmatch(self.name) else quote(self.name)}: {self.type}"
 
@@ -69,6 +74,26 @@ def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec], *, 
         told = f"not all inputs are given, missing: {listed}"
         raise InputError(told, code="GPC2109", in_shell=f"{told}; give each a file: --input NAME=FILE")
     return {spec.name: _checked(given[spec.name], spec, on_gpu) for spec in specs}
+
+
+def as_they_are(
+    given: object, expected: Sequence[tuple[str, np.dtype | None]]
+) -> tuple[dict[str, np.ndarray], tuple[tuple[int, ...], ...]] | None:
+    """The arrays and their shapes, if there is nothing to convert, and nothing to refuse but shapes.
+
+    ``expected`` has names and ``TensorSpec.plain``. This is the part of ``checked_inputs`` that every usual run needs.
+    """
+    if type(given) is not dict or len(given) != len(expected):
+        return None
+    arrays: dict[str, np.ndarray] = {}
+    shapes = []
+    for name, dtype in expected:
+        array = given.get(name)
+        if type(array) is not np.ndarray or array.dtype != dtype or not array.flags.c_contiguous:
+            return None
+        arrays[name] = array
+        shapes.append(array.shape)
+    return arrays, tuple(shapes)
 
 
 def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
@@ -158,43 +183,43 @@ def gathered(results: Mapping[str, Any], containers: Containers) -> dict[str, An
     return whole
 
 
-def as_array(value: Any, name: str, on_gpu: bool) -> Any:
+def as_array(value: Any, name: str, on_gpu: bool, what: str = "input") -> Any:
     """``value`` as an array: a numpy array, or anything with ``__cuda_array_interface__`` or ``__dlpack__``."""
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         if array.dtype.kind in "OSUVMm" and array.dtype.newbyteorder("=") not in _NUMBERS:
-            raise InputError(f"input {quote(name)}: an array of {array.dtype} is not a tensor", code="GPC2105")
+            raise InputError(f"{what} {quote(name)}: an array of {array.dtype} is not a tensor", code="GPC2105")
         return array
-    if _has(value, "__cuda_array_interface__", name):
-        return _from_gpu(value, name, on_gpu)
-    if _has(value, "__dlpack__", name) and _has(value, "__dlpack_device__", name):
+    if _has(value, "__cuda_array_interface__", name, what):
+        return _from_gpu(value, name, on_gpu, what)
+    if _has(value, "__dlpack__", name, what) and _has(value, "__dlpack_device__", name, what):
         try:
             device = value.__dlpack_device__()[0]
             if device in _CPU_MEMORY:
                 return np.from_dlpack(value)
         except _EXPORT_ERRORS as error:
-            raise InputError(f"input {quote(name)}: its DLPack export failed: {error}", code="GPC2106") from error
-        return _from_gpu(value, name, on_gpu)
+            raise InputError(f"{what} {quote(name)}: its DLPack export failed: {error}", code="GPC2106") from error
+        return _from_gpu(value, name, on_gpu, what)
     raise InputError(
-        f"input {quote(name)}: an array expected (numpy, DLPack or __cuda_array_interface__), "
+        f"{what} {quote(name)}: an array expected (numpy, DLPack or __cuda_array_interface__), "
         f"found {type(value).__name__}",
         code="GPC2105",
     )
 
 
-def _has(value: object, protocol: str, name: str) -> bool:
+def _has(value: object, protocol: str, name: str, what: str) -> bool:
     try:
         return hasattr(value, protocol)
     except _EXPORT_ERRORS as error:
-        raise InputError(f"input {quote(name)}: its {protocol} failed: {quote(error)}", code="GPC2106") from error
+        raise InputError(f"{what} {quote(name)}: its {protocol} failed: {quote(error)}", code="GPC2106") from error
 
 
-def _from_gpu(value: object, name: str, on_gpu: bool) -> Any:
+def _from_gpu(value: object, name: str, on_gpu: bool, what: str) -> Any:
     try:
         cupy = importlib.import_module("cupy")
     except ImportError:
         raise InputError(
-            f"input {quote(name)} is in a device's memory, and cupy, which would read it, is not installed: "
+            f"{what} {quote(name)} is in a device's memory, and cupy, which would read it, is not installed: "
             f"{install('cuda13')}, or give it as a numpy array",
             code="GPC2106",
         ) from None
@@ -202,7 +227,7 @@ def _from_gpu(value: object, name: str, on_gpu: bool) -> Any:
         array = _complete(cupy, value)
         return array if on_gpu else cupy.asnumpy(array)
     except (BufferError, MemoryError, RuntimeError, TypeError, ValueError) as error:  # CUDA's errors are subclasses
-        raise InputError(f"input {quote(name)} cannot be read from its device: {error}", code="GPC2106") from error
+        raise InputError(f"{what} {quote(name)} cannot be read from its device: {error}", code="GPC2106") from error
 
 
 def _complete(cupy: Any, value: object) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -172,6 +173,16 @@ class Launches:
         if rows.number_starts is None:
             rows.number_starts = np.array(sized.number_starts, np.int64)
         made._give(sized.numbers(), rows.number_starts[sized.chosen])
+        return made
+
+    def beside(self, memory: Mapping[int, np.ndarray]) -> Launches:
+        """The same launches in a table of their own. ``memory`` is that of buffers that are no longer where they were."""
+        made = copy.copy(self)
+        made.table = self.table.again()
+        made.table.loops = self.table.loops
+        for position, array in memory.items():
+            where = self.rows.places.get(position, [])
+            made.table.arguments[where] = address_of(array) + self.starts[where]
         return made
 
     def _run_loops(self, plan: Plan | Sized, nbytes: Sequence[int], tasks: Sequence[int]) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from gpucomp.artifact.open_plan import OpenPlan
-from gpucomp.runtime.executable import Executable, Shared
+from gpucomp.runtime.executable import Executable
+from gpucomp.runtime.lanes import Lanes
 
 
 class OpenProgram:
@@ -24,16 +25,16 @@ class OpenProgram:
         """``example`` has the sizes for which everything was decided that decides only speed."""
         self.open_plan, self.example = open_plan, example
         self.sources, self.binaries = sources, binaries
-        self._shared = Shared(weights)
+        self.lanes = Lanes(weights, open_plan.plan.kind)
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
         """The weights, where the first opened program keeps them."""
-        return self._shared.weights
+        return self.lanes.weights
 
     def at(self, sizes: Mapping[str, int]) -> Executable | None:
         """The executable for ``sizes``, ready in well under a millisecond; ``None`` if the plan is not for these sizes."""
         sized = self.open_plan.at(sizes)
         if sized is None:
             return None
-        return Executable(sized, self.sources, self.binaries, self.weights, shared=self._shared)
+        return Executable(sized, self.sources, self.binaries, self.weights, lanes=self.lanes)

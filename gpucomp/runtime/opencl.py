@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
 from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
 from gpucomp.runtime.shared_buffers import share
+from gpucomp.runtime.stopping import Stop
 from gpucomp.targets import opencl, opencl_build
 from gpucomp.targets.cache import open_cache
 
+NONE: Mapping[str, np.ndarray] = MappingProxyType({})
 FLUSHED = 16  # launches after which the queue is flushed: otherwise Mali and Adreno do not start before the last one
 
 
@@ -73,7 +76,8 @@ class OpenCLProgram:
     """Opens the plan's device, builds its kernels and uploads its weights; ``run`` then only enqueues.
 
     ``like`` is a program of the same model for other sizes. The queue, the kernels, the weights and the arena are shared,
-    and runs of both take turns.
+    and runs of both take turns; ``apart``, this one has a queue, kernels with arguments and an arena of its own, and they run
+    side by side.
 
     Raises ``DeviceError`` if the device or pyopencl is missing or memory is exhausted, and ``KernelBuildError`` for a
     kernel that the device refuses.
@@ -87,6 +91,7 @@ class OpenCLProgram:
         weights: Mapping[str, np.ndarray],
         *,
         like: OpenCLProgram | None = None,
+        apart: bool = False,
     ) -> None:
         check_host(plan)
         cl = self._cl = opencl.pyopencl()
@@ -105,19 +110,25 @@ class OpenCLProgram:
             else:
                 self._context, self._queue, self._mapped = like._context, like._queue, like._mapped
                 self._shared, self._programs = like._shared, like._programs
+                if apart:
+                    self._queue, self._shared = cl.CommandQueue(self._context), _Shared()
             self._strings = Strings(plan, weights)
             self._needs, self._places = self._laid_out()
             self._bound_to: Any = None  # the arena that the temporaries lie in
             self._grown()
             self._buffers = self._memory(weights, like)
             self._calls = [self._call(number, launch) for number, launch in enumerate(plan.launches)]
-            if like is None:
+            if like is None or apart:
                 self._bind()
                 self._queue.finish()
 
     def resized(self, sized: Sized) -> OpenCLProgram:
         """The program of the same model at other sizes, which shares what this one has opened."""
         return OpenCLProgram(sized.plan, {}, {}, self._weights, like=self)
+
+    def beside(self) -> OpenCLProgram:
+        """The same program in a queue and memory of its own. Built programs and weights are shared."""
+        return OpenCLProgram(self.plan, {}, {}, self._weights, like=self, apart=True)
 
     # ---- opening ----
 
@@ -246,10 +257,12 @@ class OpenCLProgram:
 
     # ---- running ----
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs, in fresh arrays. ``inputs`` must be complete, of the right type and contiguous."""
+    def run(
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray] = NONE, stop: Stop | None = None
+    ) -> dict[str, np.ndarray]:
+        """The outputs, in fresh arrays or in those of ``outputs``. ``inputs`` must be complete, and as the plan has them."""
         with self._running():
-            return self._run(inputs, self._alone(self._queue), None)
+            return self._run(inputs, self._alone(self._queue), None, outputs, stop)
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds of each launch in one run, by the device's clock; 0 for host operators."""
@@ -340,7 +353,12 @@ class OpenCLProgram:
                 cl.enqueue_copy(queue, one.whole, one.memory, byte_count=nbytes, src_offset=0, dst_offset=at)
 
     def _run(
-        self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[tuple[int, Any]] | None
+        self,
+        inputs: Mapping[str, np.ndarray],
+        queue: Any,
+        events: list[tuple[int, Any]] | None,
+        into: Mapping[str, np.ndarray] = NONE,
+        stop: Stop | None = None,
     ) -> dict[str, np.ndarray]:
         plan = self.plan
         self._strings.bind(plan, inputs)
@@ -352,7 +370,10 @@ class OpenCLProgram:
                 self._enqueue(number, step, queue, events)
             if enqueued % FLUSHED == 0:
                 queue.flush()
-        outputs = self._download(plan.outputs, queue)
+                if stop is not None:  # what is enqueued runs to its end: no more than this is
+                    queue.finish()
+                    stop.check()
+        outputs = self._download(plan.outputs, queue, [into.get(name) for name in plan.output_names])
         del sent
         return dict(zip(plan.output_names, outputs, strict=True))
 
@@ -371,16 +392,18 @@ class OpenCLProgram:
             mapping.release()
         return []
 
-    def _download(self, positions: Sequence[int], queue: Any) -> list[np.ndarray]:
-        """The contents of the buffers, in fresh arrays, after everything launched so far."""
+    def _download(
+        self, positions: Sequence[int], queue: Any, into: Sequence[np.ndarray | None] | None = None
+    ) -> list[np.ndarray]:
+        """The contents of the buffers, in fresh arrays or in those of ``into``, after everything launched so far."""
         arrays: list[np.ndarray] = []
         views = []
-        for position in positions:
-            if position in self._strings:
-                arrays.append(self._strings.arrays[position].copy())
-                continue
+        for position, given in zip(positions, into or [None] * len(positions), strict=True):
             buffer = self.plan.buffers[position]
-            arrays.append(np.empty(buffer.shape, NAMED[buffer.dtype].numpy))
+            arrays.append(np.empty(buffer.shape, NAMED[buffer.dtype].numpy) if given is None else given)
+            if position in self._strings:
+                arrays[-1][...] = self._strings.arrays[position]
+                continue
             if not buffer.nbytes:
                 continue
             if self._mapped and buffer.kind in (INPUT, OUTPUT):

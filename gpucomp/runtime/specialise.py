@@ -225,18 +225,21 @@ class Specialiser:
 
 
 def run(
-    entry: Entry, specialiser: Specialiser, general: Callable[[], Executable], inputs: Mapping[str, Any]
+    entry: Entry,
+    specialiser: Specialiser,
+    general: Callable[[], Executable],
+    once: Callable[[Executable], dict[str, Any]],
 ) -> dict[str, Any]:
-    """One run by the program whose turn it is, or by the one that was faster."""
+    """One run, which ``once`` does, by the program whose turn it is, or by the one that was faster."""
     own = entry.exe
     if own is None or entry.state == SLOWER:
-        return general().run(inputs)
+        return once(general())
     if entry.state == KEPT:
-        return own.run(inputs)
+        return once(own)
     which = entry.turn()
     exe = own if which else general()
     begin = time.perf_counter()
-    results: dict[str, Any] = exe.run(inputs)
+    results = once(exe)
     specialiser.note(entry, which, time.perf_counter() - begin)
     return results
 

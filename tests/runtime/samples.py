@@ -26,9 +26,17 @@ class NumpyProgram:
         type(self).opened += 1
         self.weights = weights
 
-    def run(self, inputs):
+    def beside(self):
+        made = type(self)(None, {}, {}, self.weights)
+        type(self).opened -= 1
+        return made
+
+    def run(self, inputs, outputs, stop):
         x = inputs["x"]
-        return {"y": x * self.weights["w0"] + self.weights["w1"], "z": x.copy()}
+        found = {"y": x * self.weights["w0"] + self.weights["w1"], "z": x.copy()}
+        for name, array in outputs.items():
+            array[...] = found[name]
+        return found | outputs
 
     def profile(self, inputs):
         return self.timeline(inputs)[0]

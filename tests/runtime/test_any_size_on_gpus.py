@@ -141,7 +141,7 @@ def test_programs_take_turns_in_an_arena_that_grows():
         for inputs, right in zip(feeds, wanted, strict=True):
             assert_close(exe.run(inputs)["y"], right)
 
-    programs = [made._opened() for made in exe._made.values()]
+    programs = [made._opened(exe.program.lanes._free[0]) for made in exe._made.values()]
     assert len(programs) == len({id(p) for p in programs}) > 2
     assert len({id(p._shared) for p in programs}) == 1
     weights = [k for k, b in enumerate(programs[0].plan.buffers) if b.kind == "weight"]

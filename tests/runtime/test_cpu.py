@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from gpucomp.expr.core import axes_of, call, hole, load
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
 from gpucomp.runtime import cpu as runtime
-from gpucomp.runtime import estimates
-from gpucomp.runtime.cpu import Call, CpuProgram
+from gpucomp.runtime import estimates, workers
+from gpucomp.runtime.cpu import CpuProgram
 from gpucomp.runtime.native import CLAIMED, Table, address_of, aligned
 from gpucomp.targets import cpu
 from tests.native import default_schedule
@@ -131,7 +131,7 @@ def test_each_thread_owns_a_part_of_every_launch() -> None:
 def test_a_thread_that_never_comes_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, binaries = chain()
     program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=5)
-    monkeypatch.setattr(runtime._pool, "start", lambda owner, call, table: None)
+    monkeypatch.setattr(workers.workers, "start", lambda work, threads: [])
 
     found = program.run({"x": image()})["y"]
 
@@ -142,7 +142,7 @@ def test_a_run_of_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPa
     plan, binaries = chain()
     program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
     calls: list[int] = []
-    monkeypatch.setattr(runtime._pool, "start", lambda owner, call, table: calls.append(call[4]))
+    monkeypatch.setattr(workers.workers, "start", lambda work, threads: calls.append(threads) or [])
 
     program.run({"x": image()})
     shared = list(calls)
@@ -338,9 +338,9 @@ def test_counters_start_at_zero() -> None:
 
 def test_the_configuration_sets_the_threads() -> None:
     with config.using(threads=5):
-        assert runtime.available_threads() == 5
+        assert workers.available_threads() == 5
     with config.using(threads=0):
-        assert runtime.available_threads() == len(os.sched_getaffinity(0))
+        assert workers.available_threads() == len(os.sched_getaffinity(0))
 
 
 def test_buffers_outside_the_arena_are_refused() -> None:
@@ -437,7 +437,8 @@ def test_the_copy_probe_copies_and_the_peak_probe_says_what_it_did() -> None:
     table = Table([(at("gc_copy.call"), 3, 3), (at("gc_peak.call"), 2, 5)], 2)
     table.arguments[:] = [a.ctypes.data for a in (source, result, sizes, numbers, room)]
 
-    program.run_native(table, 0, 2, True)
+    with program._seated(2):
+        program.run_native(table, 0, 2, True)
 
     lanes = host.limits.vector_bytes // 4
     np.testing.assert_array_equal(result[: source.size], source)
@@ -456,17 +457,16 @@ def test_a_thread_that_comes_late_for_another_table_does_not_note_in_this_run(mo
     room = np.zeros((2, len(longer), 2), np.int64)
     program._clocks = room[:, : len(program._launches.table)]
     program._notes = tuple(address_of(clocks) for clocks in program._clocks)
-    late: list[tuple[Call, int]] = []
-    monkeypatch.setattr(
-        runtime._pool, "start", lambda program, call, table: late.extend((call, t) for t in range(1, call[4]))
-    )
-    program.run_native(longer, 0, len(longer), True)
-    (held,) = late
-    segments = iter([held])
+    late: list[Callable[[int], None]] = []
+    monkeypatch.setattr(workers.workers, "start", lambda work, threads: late.append(work) or [])
+    with program._seated(2):
+        program.run_native(longer, 0, len(longer), True)
+
+    held = iter([*late])
 
     def run_native(*args: Any) -> None:
-        for job in segments:
-            program.enter(*job)
+        for work in held:
+            work(1)
         CpuProgram.run_native(program, *args)
 
     monkeypatch.setattr(program, "run_native", run_native)

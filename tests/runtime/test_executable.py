@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from gpucomp import config
 from gpucomp.artifact.plan import Launch
 from gpucomp.errors import InputError, UsageError
 from gpucomp.loading import load
@@ -305,29 +306,43 @@ def test_profile_gives_the_time_of_every_kernel():
     assert [(info.name, seconds) for info, seconds in times] == [("k0_1", 0.25), ("k1", 0.5)]
 
 
-def test_runs_from_several_threads_take_turns(monkeypatch):
-    class Exclusive(NumpyProgram):
-        busy = False
-        clashes = 0
+class Exclusive(NumpyProgram):
+    """Knows whether two runs use it at once, and how many programs run at once."""
 
-        def run(self, inputs):
-            type(self).clashes += type(self).busy
-            type(self).busy = True
-            out = super().run(inputs)
-            threading.Event().wait(0.01)
-            type(self).busy = False
-            return out
+    clashes, running, most = 0, 0, 0
+    lock = threading.Lock()
 
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.busy = False
+
+    def run(self, inputs, outputs, stop):
+        one = Exclusive
+        with one.lock:
+            one.clashes += self.busy
+            self.busy, one.running = True, one.running + 1
+            one.most = max(one.most, one.running)
+        threading.Event().wait(0.02)
+        with one.lock:
+            self.busy, one.running = False, one.running - 1
+        return super().run(inputs, outputs, stop)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_runs_from_several_threads_use_a_lane_each_and_take_turns_beyond(monkeypatch, threads):
+    use_numpy(monkeypatch, Exclusive)
+    monkeypatch.setattr(Exclusive, "clashes", 0)
+    monkeypatch.setattr(Exclusive, "most", 0)
     exe = executable()
-    monkeypatch.setattr(exe, "_program", Exclusive(PLAN, {}, {}, exe.weights))
 
-    threads = [threading.Thread(target=exe.run, args=({"x": X},)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with config.using(threads=threads):
+        callers = [threading.Thread(target=exe.run, args=({"x": X},)) for _ in range(8)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
 
-    assert Exclusive.clashes == 0
+    assert (Exclusive.clashes, Exclusive.most, Exclusive.opened) == (0, threads, 1)
 
 
 def test_a_process_forked_in_the_middle_of_a_run_can_run():
@@ -337,7 +352,8 @@ def test_a_process_forked_in_the_middle_of_a_run_can_run():
         "from tests.runtime.samples import executable, NumpyProgram\n"
         "PROGRAMS['cpu'] = (NumpyProgram.__module__, 'NumpyProgram')\n"
         "exe = executable()\n"
-        "exe._lock.acquire()\n"
+        "exe.lanes._opening.acquire()\n"
+        "exe.lanes._changed.acquire()\n"
         "child = os.fork()\n"
         "if not child:\n"
         "    exe.run({'x': np.zeros((3, 5), np.float32)})\n"

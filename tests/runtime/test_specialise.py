@@ -158,11 +158,11 @@ def test_runs_go_to_both_in_turns_until_one_is_faster(own, general, state):
     program = entry.exe
 
     for _ in range(2 * specialise.SAMPLES + 2):
-        specialise.run(entry, one, lambda: whole, {})
+        specialise.run(entry, one, lambda: whole, lambda exe: exe.run({}))
 
     assert (entry.state, whole.runs, program.runs) == (state, specialise.SAMPLES + 1, specialise.SAMPLES + 1)
     for _ in range(10):
-        specialise.run(entry, one, lambda: whole, {})
+        specialise.run(entry, one, lambda: whole, lambda exe: exe.run({}))
     assert (program if state == "kept" else whole).runs == specialise.SAMPLES + 11
     assert (entry.exe is None) == (state == "slower")
 

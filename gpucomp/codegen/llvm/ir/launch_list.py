@@ -30,7 +30,7 @@ RUNNER = """
 ; run's notes.
 ; context: 0 a function that yields to other threads after a long wait, 8 the number of spins before that,
 ; 16 a function that sleeps, 24 for how many microseconds, 32 after how many spins threads other than 0 sleep;
-; 40 where thread 0 records the cycle counter after the last launch.
+; 40 where thread 0 records the cycle counter after the last launch; 48 not 0 once the run is to stop: what is left is not run.
 define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes) #1 {
   call void @gc_run_loops(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes,
     ptr null)
@@ -107,7 +107,7 @@ wait.loop:
   %current.loop = call i1 @gc_wait(ptr %table, i64 %previous, i64 %needed, ptr %context, ptr %state, i64 %epoch, i1 true)
   br label %run.loop
 run.loop:
-  call void @gc_steps(ptr %table, i64 %l, i64 %after.loop, ptr %loops, i64 %count.loop, ptr %notes, ptr %moved)
+  call void @gc_steps(ptr %table, i64 %l, i64 %after.loop, ptr %context, ptr %loops, ptr %notes, ptr %moved)
   %endstateat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %end.loop, i32 3
   %endstate = load ptr, ptr %endstateat
   %enddoneat = getelementptr i8, ptr %endstate, i64 64
@@ -192,9 +192,14 @@ take:
   %won = extractvalue { i64, i1 } %exchange, 1
   br i1 %won, label %work, label %claim
 work:
+  %halted = call i1 @gc_halted(ptr %context)
+  br i1 %halted, label %worked, label %compute
+compute:
   %from = sub i64 %task, %earlier.steps
   %stop = add i64 %from, %count
   call void %fn(ptr %arguments, i64 %from, i64 %stop)
+  br label %worked
+worked:
   %old = atomicrmw add ptr %doneat, i64 %count acq_rel, align 8
   br label %claim
 done:
@@ -274,12 +279,41 @@ end:
   ret void
 }
 
-; all steps of a loop in one thread. If odd steps run the tasks from the last to the first, they run an eighth of them at a time:
-; what the step before read last is still in the cache
-define internal void @gc_steps(ptr %table, i64 %first, i64 %last, ptr %loops, i64 %count, ptr %notes, ptr %moved) #1 {
+; whether another thread wants this run to stop
+define internal i1 @gc_halted(ptr %context) alwaysinline #1 {
 entry:
+  %haltat = getelementptr i8, ptr %context, i64 48
+  %halt = load atomic i64, ptr %haltat monotonic, align 8
+  %halted = icmp ne i64 %halt, 0
+  ret i1 %halted
+}
+
+; all launches in the calling thread, loops included. It uses no state, so nothing has to be reset before
+define void @gc_alone(ptr %table, i64 %first, i64 %last, ptr %context, ptr %notes, ptr %loops) #1 {
+entry:
+  %moved = alloca [72 x i64], align 64
+  call void @gc_steps(ptr %table, i64 %first, i64 %last, ptr %context, ptr %loops, ptr %notes, ptr %moved)
   %note = icmp ne ptr %notes, null
-  br label %launch
+  br i1 %note, label %last.note, label %end
+last.note:
+  %finished = CYCLES
+  %finishedat = getelementptr i8, ptr %context, i64 40
+  store i64 %finished, ptr %finishedat
+  br label %end
+end:
+  ret void
+}
+
+; launches first .. last - 1 in one thread, and all steps of the loops among them. If odd steps of a loop run the tasks from the
+; last to the first, they run an eighth of them at a time: what the step before read last is still in the cache
+define internal void @gc_steps(ptr %table, i64 %first, i64 %last, ptr %context, ptr %loops, ptr %notes, ptr %moved) #1 {
+entry:
+  %unused = alloca i64
+  %note = icmp ne ptr %notes, null
+  %plain = icmp eq ptr %loops, null
+  %words = select i1 %plain, i64 2, i64 3
+  %any = icmp slt i64 %first, %last
+  br i1 %any, label %launch, label %end
 launch:
   %l = phi i64 [ %first, %entry ], [ %next, %onward ]
   %step = phi i64 [ 0, %entry ], [ %number, %onward ]
@@ -289,40 +323,57 @@ launch:
   %fn = load ptr, ptr %at
   %given = load ptr, ptr %argumentsat
   %tasks = load i64, ptr %tasksat
+  br i1 %plain, label %enter, label %find
+find:
   %loopat = getelementptr ptr, ptr %loops, i64 %l
-  %loop = load ptr, ptr %loopat
+  %found = load ptr, ptr %loopat
+  br label %enter
+enter:
+  %loop = phi ptr [ null, %launch ], [ %found, %find ]
+  %once = icmp eq ptr %loop, null
+  br i1 %once, label %ready, label %move
+move:
   call void @gc_moved(ptr %given, ptr %loop, i64 %step, ptr %moved)
   %howat = getelementptr i64, ptr %loop, i64 3
   %how = load i64, ptr %howat
   %turns = lshr i64 %how, 1
   %turned = and i64 %turns, %step
-  %odd = trunc i64 %turned to i1
+  %backwards = trunc i64 %turned to i1
+  br label %ready
+ready:
+  %arguments = phi ptr [ %given, %enter ], [ %moved, %move ]
+  %odd = phi i1 [ false, %enter ], [ %backwards, %move ]
   br i1 %note, label %noted, label %silent
 silent:
-  call void @gc_tasks(ptr %fn, ptr %moved, i64 %tasks, i1 %odd)
+  call void @gc_tasks(ptr %fn, ptr %arguments, i64 %tasks, i1 %odd)
   br label %onward
 noted:
   %begun = CYCLES
-  call void @gc_tasks(ptr %fn, ptr %moved, i64 %tasks, i1 %odd)
+  call void @gc_tasks(ptr %fn, ptr %arguments, i64 %tasks, i1 %odd)
   %ceased = CYCLES
-  %noteat = getelementptr [3 x i64], ptr %notes, i64 %l
-  %ceasedat = getelementptr [3 x i64], ptr %notes, i64 %l, i64 1
-  %busyat = getelementptr [3 x i64], ptr %notes, i64 %l, i64 2
+  %row = mul i64 %l, %words
+  %noteat = getelementptr i64, ptr %notes, i64 %row
+  %ceasedat = getelementptr i64, ptr %noteat, i64 1
+  %busyat = getelementptr i64, ptr %noteat, i64 2
+  %busyplace = select i1 %plain, ptr %unused, ptr %busyat
   %earlier = load i64, ptr %noteat
   %starts = icmp eq i64 %step, 0
   %start = select i1 %starts, i64 %begun, i64 %earlier
   store i64 %start, ptr %noteat
   store i64 %ceased, ptr %ceasedat
   %spent = sub i64 %ceased, %begun
-  %busy = load i64, ptr %busyat
+  %busy = load i64, ptr %busyplace
   %busier = add i64 %busy, %spent
-  store i64 %busier, ptr %busyat
+  store i64 %busier, ptr %busyplace
   br label %onward
 onward:
   %pair = call { i64, i64 } @gc_onward(i64 %l, i64 %step, ptr %loop)
   %next = extractvalue { i64, i64 } %pair, 0
   %number = extractvalue { i64, i64 } %pair, 1
-  %more = icmp slt i64 %next, %last
+  %halted = call i1 @gc_halted(ptr %context)
+  %left = icmp slt i64 %next, %last
+  %on = xor i1 %halted, true
+  %more = and i1 %left, %on
   br i1 %more, label %launch, label %end
 end:
   ret void
@@ -331,6 +382,9 @@ end:
 ; all tasks of a launch, from the first to the last or the other way around
 define internal void @gc_tasks(ptr %fn, ptr %arguments, i64 %tasks, i1 %backwards) alwaysinline #1 {
 entry:
+  %any = icmp sgt i64 %tasks, 0
+  br i1 %any, label %which, label %end
+which:
   br i1 %backwards, label %back, label %straight
 straight:
   call void %fn(ptr %arguments, i64 0, i64 %tasks)

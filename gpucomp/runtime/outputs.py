@@ -1,0 +1,118 @@
+"""Arrays of the caller that results are written into: what they must be, and which are written where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpucomp.errors import InputError, quote
+from gpucomp.ir.types import STRING
+from gpucomp.runtime.inputs import TensorSpec, as_array, fits
+
+
+@dataclass(frozen=True)
+class Given:
+    """Arrays for results: ``objects`` as the caller gave them, ``arrays`` of the same memory.
+
+    Those of ``direct`` can be written while the model runs. What belongs into the others is copied there at the end.
+    """
+
+    objects: Mapping[str, object]
+    arrays: Mapping[str, Any]
+    direct: Mapping[str, Any]
+
+    def returned(self, results: Mapping[str, Any], written: Container[str]) -> dict[str, Any]:
+        """The results of a run, with what the caller gave instead of arrays. Copies those that are not ``written`` there.
+
+        Raises ``InputError`` (GPC2115) for one of another shape, which only the run decided.
+        """
+        found = dict(results)
+        for name, array in self.arrays.items():
+            if name not in written:
+                result = results[name]
+                if array.shape != result.shape:
+                    raise _wrong(name, f"shape {list(result.shape)} expected, found {list(array.shape)}")
+                array[...] = result
+            found[name] = self.objects[name]
+        return found
+
+
+def as_they_are(
+    given: Mapping[str, object], specs: Mapping[str, TensorSpec], inputs: Mapping[str, Any]
+) -> dict[str, np.ndarray] | None:
+    """The arrays for results, if all can be written where they lie; ``specs`` by name are those of outputs that are tensors."""
+    found: dict[str, np.ndarray] = {}
+    if not isinstance(given, Mapping):
+        return None
+    for name, array in given.items():
+        spec = specs.get(name)
+        if spec is None or type(array) is not np.ndarray or array.shape != spec.shape:
+            return None
+        if (
+            array.dtype != spec.plain
+            or not array.flags.carray
+            or (found and _meets(array, found))
+            or _meets(array, inputs)
+        ):
+            return None
+        found[name] = array
+    return found
+
+
+def _meets(array: np.ndarray, others: Mapping[str, Any]) -> bool:
+    """Whether ``array`` may share memory with one of ``others``, by their first and last bytes."""
+    return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others.values())
+
+
+def checked_outputs(given: Mapping[str, object], specs: Mapping[str, TensorSpec], inputs: Mapping[str, Any]) -> Given:
+    """The arrays ``given`` for results, checked against the ``specs`` of outputs that are tensors, by name.
+
+    One is not ``direct`` if it is not contiguous or not aligned, shares memory with an input, or only the run decides its shape.
+    Raises ``InputError``: GPC2114 for an unknown name or what is no tensor, GPC2115 for an array that the result does not fit in
+    or that cannot be written, GPC2116 for two that share memory.
+    """
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"outputs: a mapping of names to arrays expected, found {type(given).__name__}", code="GPC2114"
+        )
+    arrays: dict[str, Any] = {}
+    direct: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in specs:
+            names = ", ".join(map(quote, specs)) or "none"
+            raise InputError(f"there is no output {quote(name)}; outputs that are tensors: {names}", code="GPC2114")
+        array = _checked(value, specs[name])
+        if other := next((n for n in arrays if _meets(array, {n: arrays[n]})), None):
+            raise InputError(
+                f"outputs {quote(other)} and {quote(name)} share memory: an array of its own for each expected",
+                code="GPC2116",
+            )
+        arrays[name] = array
+        if array.flags.carray and array.shape == specs[name].shape and not _meets(array, inputs):
+            direct[name] = array
+    return Given(given, arrays, direct)
+
+
+def _checked(value: object, spec: TensorSpec) -> np.ndarray:
+    dtype = spec.type.dtype
+    try:
+        array = value if isinstance(value, np.ndarray) else as_array(value, spec.name, False, "output")
+    except InputError as error:
+        raise _wrong(spec.name, error.message.partition(": ")[2] or error.message) from error
+    if dtype is STRING and array.dtype != object:
+        raise _wrong(spec.name, f"element type object expected for texts, found {array.dtype}")
+    if dtype is not STRING and array.dtype != dtype.numpy:
+        raise _wrong(spec.name, f"element type {dtype} ({dtype.numpy}) expected, found {array.dtype}")
+    if not fits(array.shape, spec.shape):
+        wanted = ", ".join(map(str, spec.shape))
+        raise _wrong(spec.name, f"shape [{wanted}] expected, found {list(array.shape)}")
+    if not array.flags.writeable:
+        raise _wrong(spec.name, "an array that can be written expected, this one is read-only")
+    return array
+
+
+def _wrong(name: str, why: str) -> InputError:
+    return InputError(f"output {quote(name)}: {why}", code="GPC2115")

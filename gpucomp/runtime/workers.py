@@ -1,0 +1,112 @@
+"""Threads of the process that help runs on the processor, and how many threads may work for all runs together."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from gpucomp import config
+from gpucomp.runtime.stopping import Stop
+
+LARGEST_POOL = 256
+Job = tuple[Callable[[int], None], int]  # what a thread does, and its number among those of the run
+
+
+def available_threads() -> int:
+    """The number of threads in the configuration, or as many as the process may use."""
+    return min(config.current().threads or len(os.sched_getaffinity(0)), LARGEST_POOL)
+
+
+class Workers:
+    """Each run takes a seat for its caller, and seats for helpers if some are free. A run that finds no seat waits for one.
+
+    There are as many seats as the configuration has threads when the first run begins, or more if a program has more. So runs
+    side by side never are more threads than were asked for, and one that is alone has all.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seats = self._free = 0
+        self._waiting: deque[threading.Lock] = deque()
+        self._idle: list[SimpleQueue[Job]] = []
+        self._started = 0
+
+    def take(self, wanted: int, stop: Stop | None = None) -> int:
+        """Take up to ``wanted`` seats, at least one; how many were taken. Those who wait are served in turn, one seat each.
+
+        Raises ``RunStoppedError`` if ``stop`` says so while it waits.
+        """
+        with self._lock:
+            if wanted > self._seats:
+                more = max(wanted, available_threads()) - self._seats
+                self._seats += more
+                self._free += more
+            if self._free > 0 and not self._waiting:
+                taken = min(wanted, self._free)
+                self._free -= taken
+                return taken
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        try:
+            if stop is None:
+                turn.acquire()
+            else:
+                stop.wait(lambda seconds: turn.acquire(timeout=seconds))
+        except BaseException:  # such as Ctrl+C
+            with self._lock:
+                waits = turn in self._waiting
+                if waits:
+                    self._waiting.remove(turn)
+            if not waits:
+                self.give(1)
+            raise
+        return 1
+
+    def give(self, count: int) -> None:
+        """Give back seats that ``take`` gave."""
+        with self._lock:
+            self._free += count
+            while self._waiting and self._free > 0:
+                self._free -= 1
+                self._waiting.popleft().release()
+
+    def start(self, work: Callable[[int], None], threads: int) -> list[SimpleQueue[Job]]:
+        """Let helpers call ``work(1)`` to ``work(threads - 1)``. What is returned goes to ``rest`` when their run has ended."""
+        with self._lock:
+            helpers = [self._idle.pop() if self._idle else self._new() for _ in range(threads - 1)]
+        for number, jobs in enumerate(helpers, 1):
+            jobs.put((work, number))
+        return helpers
+
+    def rest(self, helpers: list[SimpleQueue[Job]]) -> None:
+        """Let other runs use the helpers. One that is late does their job after this one."""
+        with self._lock:
+            self._idle += helpers
+
+    def _new(self) -> SimpleQueue[Job]:
+        jobs: SimpleQueue[Job] = SimpleQueue()
+        self._started += 1
+        threading.Thread(target=_work, args=(jobs,), name=f"gpucomp-{self._started}", daemon=True).start()
+        return jobs
+
+
+def _work(jobs: SimpleQueue[Job]) -> None:
+    while True:
+        work, number = jobs.get()  # a late thread keeps alive what it works on
+        work(number)
+        del work
+
+
+workers = Workers()
+
+
+def _after_fork() -> None:
+    """The child has none of the parent's threads, and a lock may have been held by one of them."""
+    workers.__init__()  # type: ignore[misc]
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,329 @@
+"""Runs side by side: lanes of ``run``, contexts of the caller, and arrays that results are written into."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import gpucomp
+from gpucomp import config
+from gpucomp.errors import InputError, UsageError
+from gpucomp.runtime.inputs import random_inputs
+from gpucomp.runtime.workers import Workers
+from tests.onnx_builders import model, node, value
+from tests.runtime.samples import executable, use_numpy
+
+RNG = np.random.default_rng(7)
+WEIGHT, BIAS = RNG.standard_normal((23, 19)).astype(np.float32), RNG.standard_normal(19).astype(np.float32)
+NODES = [
+    node("MatMul", ["x", "w"], ["h"]),
+    node("Add", ["h", "b"], ["y"]),
+    node("Softmax", ["y"], ["z"], axis=1),
+    node("Transpose", ["z"], ["t"]),
+]
+TARGETS = ["cpu", "opencl"]
+
+
+def network(rows: int | str = 13):
+    return model(NODES, [value("x", [rows, 23])], ["y", "z", "t"], {"w": WEIGHT, "b": BIAS})
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def exe(request):
+    return gpucomp.compile(network(), target=request.param)
+
+
+@pytest.fixture
+def feed():
+    return {"x": RNG.standard_normal((13, 23)).astype(np.float32)}
+
+
+def same(found, wanted):
+    return found.keys() == wanted.keys() and all(np.array_equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_threads_side_by_side_get_the_bits_of_one_alone(exe):
+    feeds = [{"x": RNG.standard_normal((13, 23)).astype(np.float32)} for _ in range(5)]
+    wanted = [exe.run(feed) for feed in feeds]
+    wrong = []
+
+    def work(context, number):
+        for _ in range(20):
+            if not same(context.run(feeds[number]), wanted[number]):
+                wrong.append(number)
+
+    contexts = [exe, exe, exe.context(), exe.context(), exe.context()]
+    threads = [threading.Thread(target=work, args=(one, number)) for number, one in enumerate(contexts)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []
+
+
+def test_contexts_share_the_weights(exe):
+    first, second = exe.context(), exe.context()
+    for one in (exe, first, second):
+        one.run(random_inputs(exe.inputs))
+    programs = [context.lane(exe.lanes).first for context in (first, second)]
+    weights = [k for k, b in enumerate(exe.plan.buffers) if b.kind == "weight"]
+    memory = [program._kept if exe.target == "cpu" else program._buffers for program in programs]
+
+    assert weights
+    assert all(memory[0][k] is memory[1][k] for k in weights)
+    assert programs[0] is not programs[1]
+
+
+def test_a_context_is_of_one_thread_at_a_time(exe, feed):
+    context = exe.context()
+    context._busy.acquire()  # as while another thread runs
+
+    with pytest.raises(UsageError, match=r"GPC2037 this context is in use by another thread"):
+        context.run(feed)
+
+
+def test_a_closed_context_runs_no_more_and_frees_its_memory(exe, feed):
+    with exe.context() as context:
+        context.run(feed)
+        program = weakref.ref(context.lane(exe.lanes).first)
+        assert program() is not None
+
+    gc.collect()
+    assert program() is None
+    with pytest.raises(UsageError, match="GPC2037 this context is closed"):
+        context.run(feed)
+
+
+def test_a_context_runs_any_size():
+    exe = gpucomp.compile(network("rows"), target="cpu", shapes={"x": ("rows", 23)})
+    with exe.context() as context:
+        for rows in (1, 13, 5, 1):
+            feed = {"x": RNG.standard_normal((rows, 23)).astype(np.float32)}
+            assert same(context.run(feed), exe.run(feed))
+            target = np.empty((rows, 19), np.float32)
+            assert context.run(feed, outputs={"y": target})["y"] is target
+            np.testing.assert_array_equal(target, exe.run(feed)["y"])
+
+
+def test_a_context_is_told_how_it_is_run(exe, feed):
+    with pytest.raises(UsageError, match=r"GPC2016 one dict of the inputs expected: exe.run\("):
+        exe.context().run(None, feed)
+
+
+@pytest.mark.parametrize("names", [["y"], ["t", "y"], ["y", "z", "t"]])
+def test_results_are_written_into_arrays_of_the_caller(exe, feed, names):
+    wanted = exe.run(feed)
+    given = {name: np.full_like(wanted[name], 7) for name in names}
+
+    found = exe.run(feed, outputs=given)
+
+    assert all(found[name] is given[name] for name in names)
+    assert same(found, wanted)
+
+
+def awkward(shape, how):
+    """An array of ``shape`` that cannot be written at once."""
+    if how == "strided":
+        return np.zeros((shape[0], 3 * shape[1]), np.float32)[:, ::3]
+    if how == "transposed":
+        return np.zeros(shape[::-1], np.float32).T
+    raw = np.zeros(4 * shape[0] * shape[1] + 1, np.uint8)
+    return raw[1:].view(np.float32).reshape(shape)
+
+
+@pytest.mark.parametrize("how", ["strided", "transposed", "unaligned"])
+def test_arrays_that_cannot_be_written_at_once_get_a_copy(exe, feed, how):
+    wanted = exe.run(feed)
+    given = awkward((13, 19), how)
+
+    found = exe.run(feed, outputs={"y": given})
+
+    assert found["y"] is given
+    assert same(found, wanted)
+
+
+def test_an_array_may_begin_anywhere_that_its_type_may(exe, feed):
+    wanted = exe.run(feed)
+    memory = np.zeros(13 * 19 + 3, np.float32)
+
+    exe.run(feed, outputs={"y": memory[3:].reshape(13, 19)})
+
+    np.testing.assert_array_equal(memory[3:].reshape(13, 19), wanted["y"])
+
+
+def test_a_result_may_replace_the_input_that_it_is_computed_from(exe):
+    memory = RNG.standard_normal(13 * 23).astype(np.float32)
+    feed = {"x": memory.reshape(13, 23)}
+    wanted = exe.run(feed)
+
+    found = exe.run(feed, outputs={"t": memory[: 19 * 13].reshape(19, 13)})
+
+    assert same(found, wanted)
+
+
+def test_a_tensor_of_another_library_is_written_too(exe, feed):
+    torch = pytest.importorskip("torch")
+    given = torch.zeros(13, 19)
+
+    found = exe.run(feed, outputs={"y": given})
+
+    assert found["y"] is given
+    np.testing.assert_array_equal(given.numpy(), exe.run(feed)["y"])
+
+
+def read_only():
+    array = np.zeros((13, 19), np.float32)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("outputs", "code", "told"),
+    [
+        ({"q": np.zeros(3)}, "GPC2114", r"there is no output 'q'; outputs that are tensors: 'y', 'z', 't'"),
+        ([np.zeros(3)], "GPC2114", "outputs: a mapping of names to arrays expected, found list"),
+        ({"y": np.zeros((13, 19))}, "GPC2115", r"output 'y': element type f32 \(float32\) expected, found float64"),
+        ({"y": np.zeros((19, 13), np.float32)}, "GPC2115", r"output 'y': shape \[13, 19\] expected, found \[19, 13\]"),
+        ({"y": [[0.0]]}, "GPC2115", "output 'y': an array expected"),
+        ({"y": read_only()}, "GPC2115", "output 'y': an array that can be written expected"),
+    ],
+)
+def test_an_array_that_no_result_fits_in_is_refused(exe, feed, outputs, code, told):
+    with pytest.raises(InputError, match=told) as error:
+        exe.run(feed, outputs=outputs)
+    assert error.value.code == code
+
+
+def test_two_arrays_in_the_same_memory_are_refused(exe, feed):
+    memory = np.zeros(13 * 19 + 5, np.float32)
+    outputs = {"y": memory[5:].reshape(13, 19), "z": memory[:-5].reshape(13, 19)}
+
+    with pytest.raises(InputError, match="GPC2116 outputs 'y' and 'z' share memory"):
+        exe.run(feed, outputs=outputs)
+    assert not memory.any()
+
+
+def test_a_wrong_input_is_told_before_an_output_is_written(exe, feed):
+    target = np.zeros((13, 19), np.float32)
+
+    with pytest.raises(InputError, match="GPC2103"):
+        exe.run({"x": feed["x"][:5]}, outputs={"y": target})
+    assert not target.any()
+
+
+def test_two_names_of_one_result_are_two_arrays():
+    nodes = [node("Relu", ["x"], ["y"]), node("Identity", ["y"], ["again"])]
+    exe = gpucomp.compile(model(nodes, [value("x", [3, 7])], ["y", "again"]), target="cpu")
+    x, target = RNG.standard_normal((3, 7)).astype(np.float32), np.zeros((3, 7), np.float32)
+
+    for name, other in (("y", "again"), ("again", "y")):
+        found = exe.run({"x": x}, outputs={name: target})
+        assert found[name] is target
+        assert not np.may_share_memory(found[other], target)
+        assert np.array_equal(found[other], np.maximum(x, 0))
+        assert np.array_equal(target, np.maximum(x, 0))
+
+
+def test_an_output_that_is_an_input_is_copied_into_the_array():
+    exe = gpucomp.compile(model([node("Identity", ["x"], ["y"])], [value("x", [3, 7])], ["y"]), target="cpu")
+    x, target = RNG.standard_normal((3, 7)).astype(np.float32), np.zeros((3, 7), np.float32)
+
+    assert exe.run({"x": x}, outputs={"y": target})["y"] is target
+    assert np.array_equal(target, x)
+
+
+def test_a_shape_that_only_the_run_decides_is_checked_at_its_end():
+    exe = gpucomp.compile(
+        model([node("NonZero", ["x"], ["y"])], [value("x", [2, 3])], [value("y", [2, None], 7)]), target="cpu"
+    )
+    x = np.array([[1, 0, 2], [0, 0, 3]], np.float32)
+    fits, other = np.zeros((2, 3), np.int64), np.zeros((2, 4), np.int64)
+
+    assert exe.run({"x": x}, outputs={"y": fits})["y"] is fits
+    assert np.array_equal(fits, np.nonzero(x))
+    with pytest.raises(InputError, match=r"GPC2115 output 'y': shape \[2, 3\] expected, found \[2, 4\]"):
+        exe.run({"x": x}, outputs={"y": other})
+
+
+def test_a_lane_that_cannot_be_opened_leaves_the_others_usable(monkeypatch):
+    use_numpy(monkeypatch)
+    exe, fails = executable(), [True]
+    new = type(exe)._new_program
+
+    def refused(self):
+        if fails.pop():
+            raise MemoryError
+        return new(self)
+
+    fails = [False, True]
+    monkeypatch.setattr(type(exe), "_new_program", refused)
+    x = np.ones((3, 5), np.float32)
+    with pytest.raises(gpucomp.GpucompError, match="GPC5013"):
+        exe.run({"x": x})
+
+    assert exe.run({"x": x})["y"].shape == (3, 5)
+
+
+def test_seats_are_as_many_as_threads_are_asked_for():
+    seats = Workers()
+    with config.using(threads=3):
+        assert seats.take(2) == 2
+        assert seats.take(3) == 1
+    waited: list[int] = []
+    late = threading.Thread(target=lambda: waited.append(seats.take(3)))
+    late.start()
+    late.join(0.05)
+    assert late.is_alive()
+
+    seats.give(2)
+    late.join(5)
+
+    assert waited == [1], "who waited has one seat"
+    assert seats.take(3) == 1
+    seats.give(1)
+    seats.give(1)
+    seats.give(1)
+    assert seats.take(9) == 9, "a program that has more threads than the configuration brings its seats"
+
+
+def test_who_came_first_is_served_first():
+    seats = Workers()
+    with config.using(threads=1):
+        seats.take(1)
+    order: list[int] = []
+
+    def wait(number: int) -> None:
+        seats.take(1)
+        order.append(number)
+        seats.give(1)
+
+    threads = []
+    for number in range(4):
+        threads.append(threading.Thread(target=wait, args=(number,)))
+        threads[-1].start()
+        while len(seats._waiting) <= number:
+            pass
+    seats.give(1)
+    for thread in threads:
+        thread.join()
+
+    assert order == [0, 1, 2, 3]
+
+
+def test_a_child_process_runs_while_another_thread_of_the_parent_does(exe, feed):
+    if exe.target != "cpu":
+        pytest.skip("OpenCL does not outlive a fork")
+    wanted = exe.run(feed)
+    held = exe.lanes.take()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if same(exe.run(feed), wanted) else 1)
+    exe.lanes.give(held)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
