@@ -77,6 +77,13 @@ class Stream:
         self.cupy.call("cuStreamSynchronize", self.ptr)
 
 
+class External(Stream):
+    """A stream that somebody else made; 0 is the default one."""
+
+    def __init__(self, cupy: FakeCupy, handle: int) -> None:
+        self.cupy, self.device, self.ptr = cupy, cupy.current_device, handle or cupy.default_stream.ptr
+
+
 class Event:
     def __init__(self, cupy: FakeCupy) -> None:
         self.cupy, self.event = cupy, cupy.call("cuEventCreate", 0)
@@ -125,6 +132,7 @@ class FakeCupy:
         fake = self
         self.cuda = SimpleNamespace(
             Stream=lambda non_blocking=False: Stream(fake, non_blocking),
+            ExternalStream=lambda handle: External(fake, handle),
             Event=lambda: Event(fake),
             Device=lambda number=None: Device(fake, number),
             alloc=self.alloc,
@@ -188,6 +196,14 @@ class FakeCupy:
         """Of what has ``__cuda_array_interface__``: nobody waits for the stream that made it."""
         assert value.__cuda_array_interface__["version"] == 2
         return value if isinstance(value, Array) else value.array
+
+    def ndarray(self, shape: tuple[int, ...], dtype: Any, memptr: Memory) -> Array:
+        """Of memory that may hold anything."""
+        array = object.__new__(Array)
+        array.cupy, array.dtype, array.shape, array.data = self, np.dtype(dtype), tuple(shape), memptr
+        array.flags, array.device = SimpleNamespace(c_contiguous=True), Device(self)
+        array.stream = self.cuda.get_current_stream()
+        return array
 
     def from_dlpack(self, value: Any) -> Any:
         """The capsule is an ``Array``."""

@@ -20,9 +20,10 @@ from gpucomp.ir.size import Size
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.executable import Executable, KernelInfo, Options, takes_a_feed
+from gpucomp.runtime.executable import Executable, KernelInfo, takes_a_feed
 from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs
 from gpucomp.runtime.open_program import OpenProgram
+from gpucomp.runtime.options import Options
 from gpucomp.runtime.specialise import Specialisation, Specialiser
 from gpucomp.runtime.specialise import run as specialised_run
 from gpucomp.stages import Progress
@@ -178,7 +179,7 @@ class AnyShapeExecutable(Executable):
             if exe is not None:
                 exe.used = True
                 return exe.run_checked(known[0], how)
-        sizes, arrays = self._sized(inputs)
+        sizes, arrays = self._sized(inputs, how.stream)
         specialiser = self._specialiser
         entry = specialiser.entry(tuple(sizes.values()), sizes) if specialiser is not None else None
 
@@ -214,14 +215,14 @@ class AnyShapeExecutable(Executable):
         sizes, arrays = self._sized(inputs)
         return self._opened_at(sizes), arrays
 
-    def _sized(self, inputs: Mapping[str, object]) -> tuple[dict[str, int], dict[str, object]]:
+    def _sized(self, inputs: Mapping[str, object], stream: Any = None) -> tuple[dict[str, int], dict[str, object]]:
         """The sizes of ``inputs``, in the order of ``dims``, and the inputs as arrays."""
         others: dict[str, object] = {}
         given = inputs
         if self._shapes.unlisted:
             others = {name: value for name, value in inputs.items() if self._is_of_container(name)}
             given = {name: value for name, value in inputs.items() if name not in others}
-        arrays = checked_inputs(given, self._inputs, on_gpu=self._target.startswith("cuda"))
+        arrays = checked_inputs(given, self._inputs, on_gpu=self._target.startswith("cuda"), stream=stream)
         sizes = self._shapes.sizes({name: array.shape for name, array in arrays.items()})
         return {name: sizes[name] for name in self.dims}, {**arrays, **others}
 

@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.host import check_host, numbers_of, run_host
 from gpucomp.runtime.launches import Launches, Segment
 from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned
+from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.repeats import divided
 from gpucomp.runtime.stopping import Stop
 from gpucomp.runtime.workers import LARGEST_POOL, available_threads, workers
@@ -46,7 +46,6 @@ CONTEXT_BYTES = 64
 REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED, HALT = range(7)  # words of the context, in the order of the native runner
 CALIBRATION_S = 0.01  # between two runs; their ends calibrate the cycle counter
 NO_CLOCKS = np.zeros((0, 0, 2), np.int64)
-NONE: Mapping[str, np.ndarray] = MappingProxyType({})
 
 Notes = tuple[int, ...]  # for each thread, where it notes when it reached and left each launch; empty for no notes
 # table, first launch, last launch, context, threads, epoch, notes, loops
@@ -266,23 +265,22 @@ class CpuProgram:
         words[NAP] = ctypes.cast(system.usleep, ctypes.c_void_p).value or 0
         words[LIMIT], words[SLEEPS], words[NAP_TIME] = SPINS, SPINS_TO_SLEEP, NAP_MICROSECONDS
 
-    def run(
-        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray] = NONE, stop: Stop | None = None
-    ) -> dict[str, np.ndarray]:
-        """The outputs, in fresh arrays or in those of ``outputs``. ``inputs`` are complete, C-contiguous and of the plan's types.
+    def run(self, inputs: Mapping[str, np.ndarray], how: Options = PLAIN) -> dict[str, np.ndarray]:
+        """The outputs, in fresh arrays or in those of ``how.outputs``.
 
-        So are ``outputs``, by their names, but not complete. They are aligned, and no other array lies in their memory.
+        ``inputs`` are complete, C-contiguous and of the plan's types. So are the outputs, by their names, but not complete. They
+        are aligned, and no other array lies in their memory.
         """
         with self._arena.lock:
-            self._seats = seats = workers.take(self._wanted, stop)
+            self._seats = seats = workers.take(self._wanted, how.stop)
             try:
-                self._bind(inputs, outputs)
-                if stop is None:
+                self._bind(inputs, how.outputs)
+                if how.stop is None:
                     for segment in self._launches.segments:
                         self._run_segment(segment)
                 else:
-                    self._run_until(stop)
-                return self._results(outputs)
+                    self._run_until(how.stop)
+                return self._results(how.outputs)
             finally:
                 workers.give(seats)
 

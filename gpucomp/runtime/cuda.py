@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from gpucomp.artifact.open_plan import Sized
-from gpucomp.artifact.plan import COUNTER, NUMBERS, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.extras import install
 from gpucomp.ir.types import NAMED
@@ -37,19 +36,23 @@ from gpucomp.runtime.cuda_driver import (
     loaded,
 )
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
+from gpucomp.runtime.inputs import stream_of
+from gpucomp.runtime.options import PLAIN, Options
 from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
-from gpucomp.runtime.stopping import Stop
 from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_version, runs_on
 
+DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which is not allowed during a capture
 STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and as much for outputs; the driver stages larger arrays
+ALIGNMENT = 256  # of an array that kernels use where it lies, in bytes: what allocations have
+MOST_GRAPHS = 8  # of a program, for different arrays of the caller's; the one captured first goes
+MOST_SEEN = 64  # sets of such arrays that are remembered
 PINNED_ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
 MOST_CAPTURED = 100_000  # launches in a graph, with those of all steps of loops
 SLICE_ALIGNMENT = 16  # bytes that kernels load at once: slices of other sizes are copied to where they are aligned
 UNSUPPORTED_PTX = 222  # the driver does not know this version of PTX
 # errors after which every call of the process fails: uncorrectable memory errors (214, 220, 226), a bad access, a bad
 # instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
-NONE: Mapping[str, Any] = MappingProxyType({})
 STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
 
 
@@ -96,7 +99,10 @@ class CudaProgram:
         self.plan, self._weights = plan, weights
         self._like = like  # it owns what is shared
         self._runs = 0
-        self._graphs: dict[bool, Any] = {}  # by whether launches overlap
+        self._graphs: dict[tuple[Any, ...], Any] = {}  # by whether launches overlap, and where inputs and outputs lie
+        self._seen: dict[tuple[int, ...], None] = {}  # where they lay
+        self._kept: Any = None  # arrays that the device may still use
+        self._in_flight = False
         self._lost = ""
         self._broken = False  # the last run did not finish: counters may hold anything
         self._uploading: list[np.ndarray] = []  # arrays that the stream may still have to read
@@ -119,6 +125,10 @@ class CudaProgram:
             self._strings = Strings(plan, weights)
             self._bound_to = 0  # the address of the arena that the temporaries lie in
             self._memory = [self._buffer(position, b, weights) for position, b in enumerate(plan.buffers)]
+            self._uses = self._used()
+            self._own = {position: self._memory[position] for position in self._uses}
+            self._event = driver("cuEventCreate", DISABLE_TIMING)
+            self._owned.callback(driver, "cuEventDestroy", self._event)
             self._staged_inputs = self._stage(plan.inputs)
             self._staged_outputs = self._stage(plan.outputs)
             if like is None:
@@ -198,6 +208,7 @@ class CudaProgram:
     def _wait(self) -> None:
         self._driver("cuStreamSynchronize", self._stream.ptr)
         self._uploading.clear()
+        self._kept, self._in_flight = None, False
 
     # ---- opening ----
 
@@ -229,6 +240,25 @@ class CudaProgram:
                 code="GPC5008",
             )
         return not native
+
+    def _used(self) -> dict[int, list[tuple[int, int]]]:
+        """The inputs and outputs that may lie elsewhere in each run, with the launches and arguments that use them.
+
+        Not those that a loop moves along.
+        """
+        plan = self.plan
+        uses: dict[int, list[tuple[int, int]]] = {
+            k: []
+            for k, b in enumerate(plan.buffers)
+            if b.kind in (INPUT, OUTPUT) and b.nbytes and k not in self._strings
+        }
+        for number, launch in enumerate(plan.launches):
+            for index, position in enumerate(launch.args):
+                if position in uses and launch.kernel >= 0:
+                    uses[position].append((number, index))
+            for moved in moving_arguments(plan, number):
+                uses.pop(launch.args[moved.index], None)
+        return uses
 
     def _allocate(self, nbytes: int) -> int:
         """Allocate memory from cupy's pool for the life of the program; return its address."""
@@ -361,19 +391,95 @@ class CudaProgram:
 
     # ---- running ----
 
-    def run(
-        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] = NONE, stop: Stop | None = None
-    ) -> dict[str, Any]:
-        """The outputs, in fresh arrays or in those of ``outputs``. ``inputs`` must be complete, of the right type and contiguous.
+    def run(self, inputs: Mapping[str, Any], how: Options = PLAIN) -> dict[str, Any]:
+        """The outputs, in fresh arrays or in those of ``how.outputs``.
 
-        Device arrays (``__cuda_array_interface__``) are copied on the device, because a graph has its own buffers.
+        ``inputs`` must be complete, of the right type and contiguous. Arrays in the device's memory are used where they are if
+        they begin at a multiple of ``ALIGNMENT``, and copied on the device else.
         """
+        current = self._cupy.cuda.get_current_stream().ptr if how.stream is None else stream_of(how.stream)
         with self._running():
-            if stop is not None:
-                stop.check()
+            if how.stop is not None:
+                how.stop.check()
+            if how.on_device or how.stream is not None:
+                self._wait_for(current)  # the memory of an array that was deleted may still be in use there
+            results, places = self._results(how)
+            self._place(self._places_of(inputs) | places)
             self._send(inputs)
             self._execute()
-            return self._receive(outputs)
+            self._receive(results, how)
+            self._kept = inputs, results  # until the device has done with them
+            return results
+
+    # ---- where inputs and outputs lie ----
+
+    def _results(self, how: Options) -> tuple[dict[str, Any], dict[int, int]]:
+        """For each output the array that it gets, ``None`` for a fresh one of numpy; and the addresses of those on the device
+        that kernels write at once.
+        """
+        results: dict[str, Any] = {}
+        places: dict[int, int] = {}
+        for name, position in zip(self.plan.output_names, self.plan.outputs, strict=True):
+            array = how.outputs.get(name)
+            if array is None and how.on_device and position not in self._strings:
+                array = self._fresh(self.plan.buffers[position])
+            results[name] = array
+            if array is None or isinstance(array, np.ndarray) or self.plan.buffers[position].kind != OUTPUT:
+                continue
+            address = int(array.data.ptr)
+            if position in self._uses and address % ALIGNMENT == 0:
+                places.setdefault(position, address)
+        return results, places
+
+    def _fresh(self, buffer: Buffer) -> Any:
+        """An array in the device's memory, from cupy's pool for this stream."""
+        cupy, dtype = self._cupy, NAMED[buffer.dtype].numpy
+        try:
+            return cupy.ndarray(buffer.shape, dtype, memptr=cupy.cuda.alloc(max(1, buffer.nbytes)))
+        except (TypeError, ValueError) as error:
+            raise DeviceError(
+                f"output {buffer.name}: cupy has no arrays of {buffer.dtype}; give numpy arrays for it, or none",
+                code="GPC5019",
+            ) from error
+
+    def _places_of(self, inputs: Mapping[str, Any]) -> dict[int, int]:
+        """The addresses of inputs on the device that kernels can read where they are."""
+        places: dict[int, int] = {}
+        for position in self.plan.inputs:
+            given = inputs[self.plan.buffers[position].name]
+            if position in self._uses and not isinstance(given, np.ndarray):
+                address = int(self._cupy.asarray(given).data.ptr)
+                if address % ALIGNMENT == 0:
+                    places[position] = address
+        return places
+
+    def _place(self, places: Mapping[int, int]) -> None:
+        """Let inputs and outputs lie at the addresses in ``places``, and in the program's own buffers else."""
+        for position, own in self._own.items():
+            address = places.get(position, own)
+            if address == self._memory[position]:
+                continue
+            self._memory[position] = address
+            for number, index in self._uses[position]:
+                launch, kernel = self._launches[number], self.plan.kernels[self.plan.launches[number].kernel]
+                assert launch is not None, "a host operator uses no address"
+                launch.set_address(index, address)
+                behind = len(self.plan.launches[number].args) + len(kernel.numbers)
+                for which, one in enumerate(kernel.tensor_maps, behind):
+                    if one.parameter == index:
+                        launch.set_bytes(which, encoded(self._driver, one, address))
+
+    def _wait_for(self, stream: int) -> None:
+        """Let this program's stream go on when ``stream`` has done what it was given so far."""
+        self._driver("cuEventRecord", self._event, stream)
+        self._driver("cuStreamWaitEvent", self._stream.ptr, self._event, 0)
+
+    def _let_wait(self, stream: int) -> None:
+        """Let ``stream`` go on when this program's stream has done what it was given so far."""
+        self._driver("cuEventRecord", self._event, self._stream.ptr)
+        self._driver("cuStreamWaitEvent", stream, self._event, 0)
+
+    # ---- measuring ----
 
     def profile(self, inputs: Mapping[str, Any]) -> list[float]:
         """Seconds of each launch in one run, measured by CUDA events around it; 0 for host operators."""
@@ -436,6 +542,8 @@ class CudaProgram:
                 continue
             given = inputs[buffer.name]
             if isinstance(given, np.ndarray):
+                if self._in_flight:  # the run before may not have read what was staged for it
+                    self._wait()
                 array = _bytes(given)
                 if (staged := self._staged_inputs.get(position)) is not None:
                     staged[:] = array
@@ -443,22 +551,34 @@ class CudaProgram:
                 self._upload(buffer, address, array)
             else:
                 source = int(self._cupy.asarray(given).data.ptr)
-                self._driver("cuMemcpyDtoDAsync", address, source, buffer.nbytes, self._stream.ptr)
+                if source != address:
+                    self._driver("cuMemcpyDtoDAsync", address, source, buffer.nbytes, self._stream.ptr)
 
     def _execute(self) -> None:
-        """Run the launches: one by one in the first run and with host operators, else as one captured graph."""
+        """Run the launches: one by one in the first run, on arrays not seen before and with host operators, else as a graph."""
         self._runs += 1
-        if self._never_captured or self._runs < FIRST_CAPTURED_RUN:
+        lie = self._lie()
+        again = lie in self._seen
+        self._seen[lie] = None
+        if len(self._seen) > MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+        if self._never_captured or self._runs < FIRST_CAPTURED_RUN or not again:
             self._launch_all()
         else:
             self._driver("cuGraphLaunch", self._captured(overlap=True), self._stream.ptr)
 
     def _captured(self, overlap: bool) -> Any:
-        """The graph of all launches, captured once."""
-        if overlap not in self._graphs:
+        """The graph of all launches on inputs and outputs where they are now, captured once."""
+        key = overlap, *self._lie()
+        if key not in self._graphs:
             graph = captured(self._driver, self._stream.ptr, partial(self._launch_all, overlap))
-            self._graphs[overlap] = graph
-        return self._graphs[overlap]
+            if len(self._graphs) >= MOST_GRAPHS:
+                self._driver("cuGraphExecDestroy", self._graphs.pop(next(iter(self._graphs))))
+            self._graphs[key] = graph
+        return self._graphs[key]
+
+    def _lie(self) -> tuple[int, ...]:
+        return tuple([self._memory[position] for position in self._own])
 
     def _launch_all(self, overlap: bool = True) -> None:
         for number, step in in_order(self.plan):
@@ -506,23 +626,27 @@ class CudaProgram:
         kept = [position in staged or position in self._strings for position in positions]
         return [array.copy() if copied else array for array, copied in zip(arrays, kept, strict=True)]
 
-    def _receive(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs; what goes to the device's memory does not pass through the host's."""
-        found: dict[str, Any] = dict.fromkeys(self.plan.output_names)
+    def _receive(self, results: dict[str, Any], how: Options) -> None:
+        """Fill ``results``. What goes to the device's memory does not pass through the host's, and with a stream of the caller's
+        only that waits for it.
+        """
         others: list[tuple[str, int]] = []
         for name, position in zip(self.plan.output_names, self.plan.outputs, strict=True):
-            array, nbytes = outputs.get(name), self.plan.buffers[position].nbytes
+            array, source = results[name], self._memory[position]
             if array is None or isinstance(array, np.ndarray):
                 others.append((name, position))
-            elif nbytes:
-                target = int(self._cupy.asarray(array).data.ptr)
-                self._driver("cuMemcpyDtoDAsync", target, self._memory[position], nbytes, self._stream.ptr)
-        arrays = self._read([position for _, position in others], self._staged_outputs)
-        for (name, _), array in zip(others, arrays, strict=True):
-            found[name] = array
-            if name in outputs:
-                outputs[name][...] = array
-        return {**found, **outputs}
+            elif (nbytes := self.plan.buffers[position].nbytes) and int(array.data.ptr) != source:
+                self._driver("cuMemcpyDtoDAsync", int(array.data.ptr), source, nbytes, self._stream.ptr)
+        if not others and how.stream is not None:
+            self._let_wait(stream_of(how.stream))
+            self._in_flight = True
+            return
+        found = self._read([position for _, position in others], self._staged_outputs)
+        for (name, _), array in zip(others, found, strict=True):
+            if results[name] is None:
+                results[name] = array
+            else:
+                results[name][...] = array
 
 
 class _Arena:
@@ -541,7 +665,7 @@ class _Arena:
         return int(self.memory[0].ptr)
 
 
-def _destroyed(driver: Driver, graphs: dict[bool, Any]) -> None:
+def _destroyed(driver: Driver, graphs: dict[tuple[Any, ...], Any]) -> None:
     while graphs:
         driver("cuGraphExecDestroy", graphs.popitem()[1])
 

@@ -126,6 +126,10 @@ class KernelLaunch:
         """The address of a buffer for the next launches."""
         self._arguments[index][0] = address
 
+    def set_bytes(self, index: int, content: np.ndarray) -> None:
+        """The bytes of another parameter, as many as before."""
+        self._arguments[index][...] = content
+
     def __call__(self, overlap: bool = True) -> None:
         """Launch the kernel. Without ``overlap`` it starts after the previous launch has ended."""
         self._config.numAttrs = int(self._programmatic and overlap)

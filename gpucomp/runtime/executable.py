@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from inspect import signature
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flattened, gathered
 from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
+from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.outputs import checked_outputs
 from gpucomp.runtime.pending import Pending, begin
 from gpucomp.runtime.stopping import Stop
@@ -65,7 +65,6 @@ ELSEWHERE = {
     "start_async": "exe.run_async({name: array}) returns a future, which can be awaited",
 }
 Method = TypeVar("Method", bound=Callable[..., Any])
-NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def takes_a_feed(method: Method) -> Method:
@@ -79,17 +78,6 @@ def takes_a_feed(method: Method) -> Method:
         return method(self, *given, **named)
 
     return cast("Method", called)
-
-
-class Options(NamedTuple):
-    """How one run is done: ``outputs`` to write into, a ``context`` or a free lane, and who may ``stop`` it."""
-
-    outputs: Mapping[str, object] = NONE
-    context: Context | None = None
-    stop: Stop | None = None
-
-
-PLAIN = Options()
 
 
 class DynamicRunner(Protocol):
@@ -115,13 +103,13 @@ class Program(Protocol):
         """The same program in memory of its own. It may run at the same time, and shares what no run changes."""
         ...
 
-    def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], stop: Stop | None) -> dict[str, Any]:
-        """The outputs: in fresh arrays, or written into those of ``outputs``, by name, which need not be complete.
+    def run(self, inputs: Mapping[str, Any], how: Options) -> dict[str, Any]:
+        """The outputs: in fresh arrays, or written into those of ``how.outputs``, by name, which need not be complete.
 
-        Raises ``RunStoppedError`` if ``stop`` says so before the end.
+        Raises ``RunStoppedError`` if ``how.stop`` says so before the end.
 
-        ``inputs`` must be complete. All arrays must be of the right type and contiguous; those of ``outputs`` must be aligned and
-        share no memory with another. They are numpy arrays; for a CUDA program they can be cupy arrays.
+        ``inputs`` must be complete. All arrays must be of the right type and contiguous. Those of ``how.outputs`` must be aligned
+        and share no memory with another. They are numpy arrays; for a CUDA program they can be cupy arrays.
         """
         ...
 
@@ -328,7 +316,12 @@ class Executable:
 
     @takes_a_feed
     def run(
-        self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] = NONE, timeout: float | None = None
+        self,
+        inputs: Mapping[str, object],
+        *,
+        outputs: Mapping[str, object] | str = NONE,
+        timeout: float | None = None,
+        stream: Any = None,
     ) -> dict[str, Any]:
         """Run the model once: ``{input name: array}`` to ``{output name: numpy array}``.
 
@@ -338,7 +331,14 @@ class Executable:
 
         ``outputs`` are arrays to write results into, for some or all outputs; they are returned in the place of fresh ones.
         One that is contiguous, aligned and in no memory of another array of this run is written where it lies; else the result
-        is copied into it at the end.
+        is copied into it at the end. For CUDA they may be in the device's memory.
+
+        ``outputs="device"`` leaves results in the device's memory: as cupy arrays for CUDA, which other libraries take by DLPack
+        without a copy; on a processor they are numpy arrays. Inputs in the device's memory are then all that a run reads of them.
+
+        ``stream`` is a CUDA stream (a number, cupy's, torch's, or what has ``__cuda_stream__``). The run comes after what that
+        stream was given before, and what it is given later comes after the run. If all results are on the device, the call
+        returns without waiting. Without a stream, the results are complete when the call returns.
 
         ``timeout`` is in seconds. A run that waits longer for its turn, or takes longer, is given up between two kernels and
         raises ``RunStoppedError`` (GPC1102); what ``outputs`` then hold is undefined.
@@ -348,20 +348,41 @@ class Executable:
         model with a dynamic part, values that lead to something invalid or unsupported raise ``ModelError`` or
         ``UnsupportedError``.
         """
-        if timeout is None and not outputs:
+        if timeout is None and stream is None and not outputs:
             return self._run(inputs, PLAIN)
-        return self._run(inputs, Options(outputs, None, None if timeout is None else Stop(timeout)))
+        return self._run(inputs, self._wanted(outputs, None, None if timeout is None else Stop(timeout), stream))
+
+    def _wanted(
+        self, outputs: Mapping[str, object] | str, context: Context | None, stop: Stop | None, stream: Any = None
+    ) -> Options:
+        """The caller's wishes. Raises ``UsageError`` (GPC2038) for what this device does not have."""
+        kind = self.target.partition(":")[0]
+        if stream is not None and kind != "cuda":
+            raise UsageError(f"stream: {self.target} has none of CUDA's", code="GPC2038")
+        if not isinstance(outputs, str):
+            return Options(outputs, context, stop, False, stream)
+        if outputs != "device" or kind == "opencl":
+            where = "; OpenCL has no arrays on the device" if kind == "opencl" else ""
+            raise UsageError(
+                f"outputs: arrays by name, or 'device', expected, found {quote(outputs)}{where}", code="GPC2038"
+            )
+        return Options(NONE, context, stop, True, stream)
 
     @takes_a_feed
     def run_async(
-        self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] = NONE, timeout: float | None = None
+        self,
+        inputs: Mapping[str, object],
+        *,
+        outputs: Mapping[str, object] | str = NONE,
+        timeout: float | None = None,
+        stream: Any = None,
     ) -> Pending:
         """As ``run``, but returns at once: ``result()`` or ``await`` gives the outputs, and ``cancel()`` ends the run.
 
         Runs begin in the order of the calls, as many side by side as ``run`` has. The arrays of ``inputs`` must not change before
         the end. Errors of the inputs are the result's too.
         """
-        return begin(self._threads, timeout, lambda stop: self._run(inputs, Options(outputs, None, stop)))
+        return begin(self._threads, timeout, lambda stop: self._run(inputs, self._wanted(outputs, None, stop, stream)))
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -369,7 +390,8 @@ class Executable:
 
     def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:
         found = as_they_are(inputs, self._expected[0])
-        arrays = found[0] if found is not None and found[1] == self._expected[1] else self._checked(inputs)
+        fits = found is not None and found[1] == self._expected[1]
+        arrays = found[0] if found is not None and fits else self._checked(inputs, how.stream)
         return self.run_checked(arrays, how)
 
     @cached_property
@@ -381,7 +403,7 @@ class Executable:
         """As ``run``, on arrays that were checked: complete, contiguous and of the right types and shapes."""
         if how.outputs:
             return self._run_into(arrays, how)
-        found = self._execute(arrays, NONE, how)
+        found = self._execute(arrays, how)
         if self._form.output_containers:
             found = gathered(found, self._form.output_containers)
         if not self.dynamic_model:
@@ -395,19 +417,19 @@ class Executable:
         specs, simple = self._tensor_outputs
         direct = results.as_they_are(how.outputs, specs, arrays) if simple else None
         if direct is not None:
-            return self._execute(arrays, direct, how)
-        given = checked_outputs(how.outputs, specs, arrays)
+            return self._execute(arrays, how._replace(outputs=direct))
+        given = checked_outputs(how.outputs, specs, arrays, on_gpu=self._form.kind == "cuda")
         if self.dynamic_model:
             return given.returned(self.run_checked(arrays, how._replace(outputs=NONE)), {})
-        found = gathered(self._execute(arrays, given.direct, how), self._form.output_containers)
+        found = gathered(self._execute(arrays, how._replace(outputs=given.direct)), self._form.output_containers)
         return given.returned(found, given.direct)
 
-    def _execute(self, arrays: Mapping[str, Any], outputs: Mapping[str, Any], how: Options) -> dict[str, Any]:
+    def _execute(self, arrays: Mapping[str, Any], how: Options) -> dict[str, Any]:
         """One run of the program, in a lane that no other run uses meanwhile."""
         context = how.context
         lane = self.lanes.take(how.stop) if context is None else context.lane(self.lanes)
         try:
-            return (lane.programs.get(self._token) or self._opened(lane)).run(arrays, outputs, how.stop)
+            return (lane.programs.get(self._token) or self._opened(lane)).run(arrays, how)
         except MemoryError:
             raise self._no_memory() from None
         finally:
@@ -421,10 +443,10 @@ class Executable:
         """
         return Context(self)
 
-    def _checked(self, inputs: Mapping[str, object]) -> dict[str, Any]:
+    def _checked(self, inputs: Mapping[str, object], stream: Any = None) -> dict[str, Any]:
         if self._form.input_containers:
             inputs = flattened(inputs, self._form.input_containers)  # type: ignore[assignment]
-        return checked_inputs(inputs, self.inputs, on_gpu=self._form.kind == "cuda")
+        return checked_inputs(inputs, self.inputs, on_gpu=self._form.kind == "cuda", stream=stream)
 
     @cached_property
     def _tensor_outputs(self) -> tuple[dict[str, TensorSpec], bool]:
@@ -546,7 +568,12 @@ class Context:
 
     @takes_a_feed
     def run(
-        self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] = NONE, timeout: float | None = None
+        self,
+        inputs: Mapping[str, object],
+        *,
+        outputs: Mapping[str, object] | str = NONE,
+        timeout: float | None = None,
+        stream: Any = None,
     ) -> dict[str, Any]:
         """As ``Executable.run``, in this context's memory. Raises ``UsageError`` (GPC2037) if it is closed or in use."""
         if not self._busy.acquire(blocking=False):
@@ -554,19 +581,24 @@ class Context:
                 "this context is in use by another thread; each needs its own: exe.context()", code="GPC2037"
             )
         try:
-            return self._run(inputs, outputs, None if timeout is None else Stop(timeout))
+            return self._run(inputs, outputs, None if timeout is None else Stop(timeout), stream)
         finally:
             self._busy.release()
 
     @takes_a_feed
     def run_async(
-        self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] = NONE, timeout: float | None = None
+        self,
+        inputs: Mapping[str, object],
+        *,
+        outputs: Mapping[str, object] | str = NONE,
+        timeout: float | None = None,
+        stream: Any = None,
     ) -> Pending:
         """As ``Executable.run_async``. Runs of one context happen one after the other, in the order of the calls."""
 
         def run(stop: Stop) -> dict[str, Any]:
             with self._busy:
-                return self._run(inputs, outputs, stop)
+                return self._run(inputs, outputs, stop, stream)
 
         return begin(self._thread, timeout, run)
 
@@ -574,10 +606,12 @@ class Context:
     def _thread(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1, "gpucomp-context")
 
-    def _run(self, inputs: Mapping[str, object], outputs: Mapping[str, object], stop: Stop | None) -> dict[str, Any]:
+    def _run(
+        self, inputs: Mapping[str, object], outputs: Mapping[str, object] | str, stop: Stop | None, stream: Any
+    ) -> dict[str, Any]:
         if self._lanes is None:
             raise UsageError("this context is closed; a new one expected: exe.context()", code="GPC2037")
-        return self.executable._run(inputs, Options(outputs, self, stop))
+        return self.executable._run(inputs, self.executable._wanted(outputs, self, stop, stream))
 
     def _refuse_call(self, method: str) -> NoReturn:
         self.executable._refuse_call(method)

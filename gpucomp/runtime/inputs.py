@@ -28,7 +28,7 @@ _EXPORT_ERRORS = (
     OSError,
     MemoryError,
 )
-_CPU_MEMORY = (1, 3)  # kDLCPU, kDLCUDAHost
+CPU_MEMORY = (1, 3)  # kDLCPU, kDLCUDAHost
 _NUMBERS = {d.numpy for d in DTYPES.values()}
 Containers = Mapping[str, tuple[str, ...] | None]
 
@@ -54,11 +54,13 @@ class TensorSpec:
         return f"{self.name if _PLAIN_NAME.fullmatch(self.name) else quote(self.name)}: {self.type}"
 
 
-def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec], *, on_gpu: bool = False) -> dict[str, Any]:
+def checked_inputs(
+    given: Mapping[str, object], specs: Sequence[TensorSpec], *, on_gpu: bool = False, stream: Any = None
+) -> dict[str, Any]:
     """C-contiguous arrays, one for each spec, in the order of the specs. Arrays that fit are not copied.
 
     The arrays are numpy's. With ``on_gpu``, arrays in a GPU's memory stay there as cupy arrays, and are complete when this
-    returns.
+    returns; with a ``stream`` of the caller's they are complete once that stream has done what it was given so far.
 
     Raises ``InputError``: GPC2101 for an unknown name, GPC2109 for a missing one, GPC2103 for a wrong shape, GPC2104 for a
     wrong element type, GPC2105 for a value that is not an array, GPC2106 for memory that cannot be read from here.
@@ -73,7 +75,7 @@ def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec], *, 
         listed = ", ".join(f"{quote(spec.name)} {spec.type}" for spec in missing)
         told = f"not all inputs are given, missing: {listed}"
         raise InputError(told, code="GPC2109", in_shell=f"{told}; give each a file: --input NAME=FILE")
-    return {spec.name: _checked(given[spec.name], spec, on_gpu) for spec in specs}
+    return {spec.name: _checked(given[spec.name], spec, on_gpu, stream) for spec in specs}
 
 
 def as_they_are(
@@ -96,9 +98,9 @@ def as_they_are(
     return arrays, tuple(shapes)
 
 
-def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
+def _checked(value: object, spec: TensorSpec, on_gpu: bool, stream: Any) -> Any:
     dtype = spec.type.dtype
-    array = _texts(value, spec.name) if dtype is STRING else as_array(value, spec.name, on_gpu)
+    array = _texts(value, spec.name) if dtype is STRING else as_array(value, spec.name, on_gpu, stream=stream)
     if array.dtype.newbyteorder("=") != dtype.numpy:
         of_torch = type(value).__module__.partition(".")[0] == "torch"
         call = f".to(torch.{dtype.numpy})" if of_torch else f".astype({str(dtype.numpy)!r})"
@@ -183,7 +185,7 @@ def gathered(results: Mapping[str, Any], containers: Containers) -> dict[str, An
     return whole
 
 
-def as_array(value: Any, name: str, on_gpu: bool, what: str = "input") -> Any:
+def as_array(value: Any, name: str, on_gpu: bool, what: str = "input", stream: Any = None) -> Any:
     """``value`` as an array: a numpy array, or anything with ``__cuda_array_interface__`` or ``__dlpack__``."""
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
@@ -191,15 +193,15 @@ def as_array(value: Any, name: str, on_gpu: bool, what: str = "input") -> Any:
             raise InputError(f"{what} {quote(name)}: an array of {array.dtype} is not a tensor", code="GPC2105")
         return array
     if _has(value, "__cuda_array_interface__", name, what):
-        return _from_gpu(value, name, on_gpu, what)
+        return _from_gpu(value, name, on_gpu, what, stream)
     if _has(value, "__dlpack__", name, what) and _has(value, "__dlpack_device__", name, what):
         try:
             device = value.__dlpack_device__()[0]
-            if device in _CPU_MEMORY:
+            if device in CPU_MEMORY:
                 return np.from_dlpack(value)
         except _EXPORT_ERRORS as error:
             raise InputError(f"{what} {quote(name)}: its DLPack export failed: {error}", code="GPC2106") from error
-        return _from_gpu(value, name, on_gpu, what)
+        return _from_gpu(value, name, on_gpu, what, stream)
     raise InputError(
         f"{what} {quote(name)}: an array expected (numpy, DLPack or __cuda_array_interface__), "
         f"found {type(value).__name__}",
@@ -214,7 +216,7 @@ def _has(value: object, protocol: str, name: str, what: str) -> bool:
         raise InputError(f"{what} {quote(name)}: its {protocol} failed: {quote(error)}", code="GPC2106") from error
 
 
-def _from_gpu(value: object, name: str, on_gpu: bool, what: str) -> Any:
+def _from_gpu(value: object, name: str, on_gpu: bool, what: str, stream: Any) -> Any:
     try:
         cupy = importlib.import_module("cupy")
     except ImportError:
@@ -224,7 +226,7 @@ def _from_gpu(value: object, name: str, on_gpu: bool, what: str) -> Any:
             code="GPC2106",
         ) from None
     try:
-        array = _complete(cupy, value)
+        array = _complete(cupy, value) if stream is None else _in_order(cupy, value, stream)
         return array if on_gpu else cupy.asnumpy(array)
     except (BufferError, MemoryError, RuntimeError, TypeError, ValueError) as error:  # CUDA's errors are subclasses
         raise InputError(f"{what} {quote(name)} cannot be read from its device: {error}", code="GPC2106") from error
@@ -247,6 +249,24 @@ def _complete(cupy: Any, value: object) -> Any:
     return array
 
 
+def _in_order(cupy: Any, value: object, stream: Any) -> Any:
+    """``value`` as a contiguous cupy array to which all writes end before what ``stream`` is given next."""
+    with cupy.cuda.ExternalStream(stream_of(stream)):  # for which a DLPack exporter makes its own stream wait
+        array = _by_dlpack(cupy, value)
+        array = cupy.asarray(value) if array is None else array
+        return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def device_view(value: Any, name: str) -> Any:
+    """``value``, in a GPU's memory, as a cupy array of the same memory. Raises ``InputError`` (GPC2115)."""
+    try:
+        cupy = importlib.import_module("cupy")
+        array = _by_dlpack(cupy, value)
+        return cupy.asarray(value) if array is None else array
+    except _EXPORT_ERRORS as error:
+        raise InputError(f"output {quote(name)} cannot be reached on its device: {error}", code="GPC2115") from error
+
+
 def _by_dlpack(cupy: Any, value: object) -> Any:
     """``value`` by DLPack; ``None`` if only ``__cuda_array_interface__`` can export it."""
     if not hasattr(value, "__dlpack__"):
@@ -257,6 +277,25 @@ def _by_dlpack(cupy: Any, value: object) -> Any:
         if not hasattr(value, "__cuda_array_interface__"):
             raise
         return None
+
+
+def stream_of(given: Any) -> int:
+    """The handle of a CUDA stream: a number, or one of cupy's, of torch's, or of what has ``__cuda_stream__``.
+
+    ``None`` is the default stream, in which torch and cupy work unless told otherwise. Raises ``UsageError`` (GPC2038).
+    """
+    if given is None:
+        return 0
+    if hasattr(given, "__cuda_stream__"):
+        return int(given.__cuda_stream__()[1])
+    for name in ("ptr", "cuda_stream"):
+        given = getattr(given, name, given)
+    if isinstance(given, int) and given >= 0:
+        return int(given)
+    raise UsageError(
+        f"stream: one of CUDA's expected, with __cuda_stream__, ptr or cuda_stream, found {type(given).__name__}",
+        code="GPC2038",
+    )
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.ndarray]:

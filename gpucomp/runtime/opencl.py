@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,12 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
+from gpucomp.runtime.options import PLAIN, Options
 from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
 from gpucomp.runtime.shared_buffers import share
-from gpucomp.runtime.stopping import Stop
 from gpucomp.targets import opencl, opencl_build
 from gpucomp.targets.cache import open_cache
 
-NONE: Mapping[str, np.ndarray] = MappingProxyType({})
 FLUSHED = 16  # launches after which the queue is flushed: otherwise Mali and Adreno do not start before the last one
 
 
@@ -257,12 +255,10 @@ class OpenCLProgram:
 
     # ---- running ----
 
-    def run(
-        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray] = NONE, stop: Stop | None = None
-    ) -> dict[str, np.ndarray]:
-        """The outputs, in fresh arrays or in those of ``outputs``. ``inputs`` must be complete, and as the plan has them."""
+    def run(self, inputs: Mapping[str, np.ndarray], how: Options = PLAIN) -> dict[str, np.ndarray]:
+        """The outputs, in fresh arrays or in those of ``how.outputs``. ``inputs`` must be complete, and as the plan has them."""
         with self._running():
-            return self._run(inputs, self._alone(self._queue), None, outputs, stop)
+            return self._run(inputs, self._alone(self._queue), None, how)
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds of each launch in one run, by the device's clock; 0 for host operators."""
@@ -357,8 +353,7 @@ class OpenCLProgram:
         inputs: Mapping[str, np.ndarray],
         queue: Any,
         events: list[tuple[int, Any]] | None,
-        into: Mapping[str, np.ndarray] = NONE,
-        stop: Stop | None = None,
+        how: Options = PLAIN,
     ) -> dict[str, np.ndarray]:
         plan = self.plan
         self._strings.bind(plan, inputs)
@@ -370,10 +365,10 @@ class OpenCLProgram:
                 self._enqueue(number, step, queue, events)
             if enqueued % FLUSHED == 0:
                 queue.flush()
-                if stop is not None:  # what is enqueued runs to its end: no more than this is
+                if how.stop is not None:  # what is enqueued runs to its end: no more than this is
                     queue.finish()
-                    stop.check()
-        outputs = self._download(plan.outputs, queue, [into.get(name) for name in plan.output_names])
+                    how.stop.check()
+        outputs = self._download(plan.outputs, queue, [how.outputs.get(name) for name in plan.output_names])
         del sent
         return dict(zip(plan.output_names, outputs, strict=True))
 

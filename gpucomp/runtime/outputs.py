@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from gpucomp.errors import InputError, quote
 from gpucomp.ir.types import STRING
-from gpucomp.runtime.inputs import TensorSpec, as_array, fits
+from gpucomp.runtime.inputs import CPU_MEMORY, TensorSpec, as_array, device_view, fits
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,13 @@ def as_they_are(
     return found
 
 
-def _meets(array: np.ndarray, others: Mapping[str, Any]) -> bool:
-    """Whether ``array`` may share memory with one of ``others``, by their first and last bytes."""
-    return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others.values())
-
-
-def checked_outputs(given: Mapping[str, object], specs: Mapping[str, TensorSpec], inputs: Mapping[str, Any]) -> Given:
+def checked_outputs(
+    given: Mapping[str, object], specs: Mapping[str, TensorSpec], inputs: Mapping[str, Any], *, on_gpu: bool = False
+) -> Given:
     """The arrays ``given`` for results, checked against the ``specs`` of outputs that are tensors, by name.
 
     One is not ``direct`` if it is not contiguous or not aligned, shares memory with an input, or only the run decides its shape.
+    With ``on_gpu``, arrays in a GPU's memory are taken; they must be contiguous, and not in an input's memory.
     Raises ``InputError``: GPC2114 for an unknown name or what is no tensor, GPC2115 for an array that the result does not fit in
     or that cannot be written, GPC2116 for two that share memory.
     """
@@ -84,22 +83,27 @@ def checked_outputs(given: Mapping[str, object], specs: Mapping[str, TensorSpec]
         if name not in specs:
             names = ", ".join(map(quote, specs)) or "none"
             raise InputError(f"there is no output {quote(name)}; outputs that are tensors: {names}", code="GPC2114")
-        array = _checked(value, specs[name])
+        array = _checked(value, specs[name], on_gpu)
         if other := next((n for n in arrays if _meets(array, {n: arrays[n]})), None):
             raise InputError(
                 f"outputs {quote(other)} and {quote(name)} share memory: an array of its own for each expected",
                 code="GPC2116",
             )
         arrays[name] = array
-        if array.flags.carray and array.shape == specs[name].shape and not _meets(array, inputs):
+        if not isinstance(array, np.ndarray):
+            if _meets(array, inputs):
+                raise _wrong(name, "memory of its own expected, this array shares that of an input")
+            direct[name] = array
+        elif array.flags.carray and array.shape == specs[name].shape and not _meets(array, inputs):
             direct[name] = array
     return Given(given, arrays, direct)
 
 
-def _checked(value: object, spec: TensorSpec) -> np.ndarray:
+def _checked(value: Any, spec: TensorSpec, on_gpu: bool) -> Any:
     dtype = spec.type.dtype
+    there = on_gpu and not isinstance(value, np.ndarray) and _in_gpu(value)
     try:
-        array = value if isinstance(value, np.ndarray) else as_array(value, spec.name, False, "output")
+        array = device_view(value, spec.name) if there else as_array(value, spec.name, False, "output")
     except InputError as error:
         raise _wrong(spec.name, error.message.partition(": ")[2] or error.message) from error
     if dtype is STRING and array.dtype != object:
@@ -109,9 +113,32 @@ def _checked(value: object, spec: TensorSpec) -> np.ndarray:
     if not fits(array.shape, spec.shape):
         wanted = ", ".join(map(str, spec.shape))
         raise _wrong(spec.name, f"shape [{wanted}] expected, found {list(array.shape)}")
-    if not array.flags.writeable:
+    if there and not array.flags.c_contiguous:
+        raise _wrong(spec.name, "a contiguous array expected on a device")
+    if not there and not array.flags.writeable:
         raise _wrong(spec.name, "an array that can be written expected, this one is read-only")
     return array
+
+
+def _in_gpu(value: Any) -> bool:
+    if hasattr(value, "__dlpack_device__"):
+        return value.__dlpack_device__()[0] not in CPU_MEMORY
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def _meets(array: Any, others: Mapping[str, Any]) -> bool:
+    """Whether ``array`` may share memory with one of ``others``, by their first and last bytes."""
+    if isinstance(array, np.ndarray):
+        return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others.values())
+    first, last = _range(array)
+    spans = [_range(other) for other in others.values() if not isinstance(other, np.ndarray)]
+    return any(first < end and begin < last for begin, end in spans)
+
+
+def _range(array: Any) -> tuple[int, int]:
+    """Where a contiguous cupy array begins and ends."""
+    address = int(array.data.ptr)
+    return address, address + math.prod(array.shape) * array.dtype.itemsize
 
 
 def _wrong(name: str, why: str) -> InputError:

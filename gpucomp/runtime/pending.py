@@ -37,15 +37,16 @@ def begin(threads: ThreadPoolExecutor, timeout: float | None, run: Callable[[Sto
     stop = Stop(timeout)
     pending = Pending(stop)
 
-    def work() -> None:
-        if not pending.set_running_or_notify_cancel():
+    def work() -> dict[str, Any]:
+        return run(stop) if pending.set_running_or_notify_cancel() else {}
+
+    def ended(done: Future[dict[str, Any]]) -> None:
+        if pending.cancelled():
             return
-        try:
-            result = run(stop)
-        except BaseException as error:  # the caller gets it, whatever it is
+        if (error := done.exception()) is not None:
             pending.set_exception(error)
         else:
-            pending.set_result(result)
+            pending.set_result(done.result())
 
-    threads.submit(work)
+    threads.submit(work).add_done_callback(ended)
     return pending

@@ -14,6 +14,7 @@ SECTION = re.compile(r"^### (GPC\d{4}): (.+)\n\n(?:```text\n(.*)\n```\n\n)?- Cau
 SECTIONS = {code: rest for code, *rest in SECTION.findall(PAGE)}
 CODE = re.compile(r"GPC\d{4}")
 UNSAID = {
+    "GPC1100",
     "GPC3000",
     "GPC3100",
     "GPC4000",

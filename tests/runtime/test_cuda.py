@@ -184,7 +184,7 @@ def test_device_arrays_are_taken_without_the_host():
     found = program.run({"x": array})
 
     np.testing.assert_array_equal(found["y"], answer(X)["y"])
-    assert [line for line in driver.log if line.startswith(("upload", "copy"))] == [f"copy {SIZE}"]
+    assert [line for line in driver.log if line.startswith(("upload", "copy"))] == []
 
 
 def test_profiling_times_every_launch_but_the_host_s():

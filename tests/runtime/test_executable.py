@@ -316,7 +316,7 @@ class Exclusive(NumpyProgram):
         super().__init__(*given)
         self.busy = False
 
-    def run(self, inputs, outputs, stop):
+    def run(self, inputs, how):
         one = Exclusive
         with one.lock:
             one.clashes += self.busy
@@ -325,7 +325,7 @@ class Exclusive(NumpyProgram):
         threading.Event().wait(0.02)
         with one.lock:
             self.busy, one.running = False, one.running - 1
-        return super().run(inputs, outputs, stop)
+        return super().run(inputs, how)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -14,7 +14,7 @@ import gpucomp
 from gpucomp import config
 from gpucomp.errors import InputError, RunStoppedError, UsageError
 from gpucomp.runtime import stopping
-from gpucomp.runtime.executable import Options
+from gpucomp.runtime.options import Options
 from gpucomp.runtime.stopping import Stop
 from gpucomp.runtime.workers import workers
 from tests.onnx_builders import model, node, value

@@ -1,0 +1,231 @@
+"""Results that stay in a GPU's memory, the caller's arrays and streams there, and runs side by side: without a GPU."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from gpucomp.errors import InputError, UsageError
+from gpucomp.runtime import cuda as runtime
+from gpucomp.runtime.executable import PROGRAMS, Executable
+from gpucomp.runtime.inputs import stream_of
+from gpucomp.targets import cuda
+from tests.fake_cupy import FakeCupy
+from tests.fake_driver.cubins import cubin
+from tests.plans import COLUMNS, ROWS, answer, two_layers
+
+SIZE = 4 * ROWS * COLUMNS
+X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+
+
+def add_relu(x, bias, relu, total):
+    sums = x[:SIZE].view(np.float32).reshape(ROWS, COLUMNS) + bias[: 4 * COLUMNS].view(np.float32)
+    total[:SIZE] = sums.reshape(-1).view(np.uint8)
+    relu[:SIZE] = np.maximum(sums, 0).reshape(-1).view(np.uint8)
+
+
+class Fake(runtime.CudaProgram):
+    """Opens on the fake driver, as ``Executable`` opens a program."""
+
+    def __init__(self, *given, **named):
+        super().__init__(*given, cupy=named.pop("cupy", sys.modules["cupy"]), **named)
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    made = FakeCupy({"k0": add_relu})
+    monkeypatch.setitem(sys.modules, "cupy", made)
+    monkeypatch.setattr(runtime, "CudaProgram", Fake)
+    monkeypatch.setitem(PROGRAMS, "cuda", (runtime.__name__, "CudaProgram"))
+    return made
+
+
+@pytest.fixture
+def exe(cupy):
+    plan, sources, weights = two_layers(cuda.manifest("sm_80"))
+    return Executable(plan, sources, {"k0.bin": cubin("k0", [8] * 4)}, weights)
+
+
+def there(array, cupy):
+    """The contents of an array on the device, once everything is done."""
+    cupy.cuda.Device().synchronize()
+    return cupy.driver.memory(array.data.ptr, SIZE).view(np.float32).reshape(ROWS, COLUMNS)
+
+
+def on_device(cupy, x, stream=None):
+    array = cupy.array(x, stream)
+    if stream is None:
+        array.device.synchronize()
+    return array
+
+
+def moved(cupy):
+    """The bytes that went between host and device, or from place to place on the device."""
+    return [line for line in cupy.driver.log if line.split()[0] in ("upload", "download", "copy")]
+
+
+def test_results_stay_on_the_device(exe, cupy):
+    for scale in (1, -2, 3, 5):
+        x = X * np.float32(scale)
+        found = exe.run({"x": x}, outputs="device")
+
+        for name, wanted in answer(x).items():
+            if wanted.size:
+                np.testing.assert_array_equal(there(found[name], cupy), wanted, err_msg=name)
+    assert not [line for line in moved(cupy) if line.startswith("download")]
+    assert found["nothing"].shape == (0, 3)
+
+
+def test_nothing_is_copied_between_two_runs_on_the_device(exe, cupy):
+    state = on_device(cupy, X)
+    wanted = X
+    exe.run({"x": state}, outputs="device")
+    cupy.driver.clear_log()
+
+    for _ in range(6):
+        state, wanted = exe.run({"x": state}, outputs="device")["y"], answer(wanted)["y"]
+
+    np.testing.assert_array_equal(there(state, cupy), wanted)
+    # "x" is an output as well: that one is a copy of the input
+    assert moved(cupy) == [f"copy {SIZE}"] * 6
+
+
+def test_arrays_of_the_caller_are_read_and_written_where_they_lie_and_a_graph_is_kept_for_each_set(exe, cupy):
+    sets = [(on_device(cupy, X * np.float32(k + 1)), *(on_device(cupy, 0 * X) for _ in "yz")) for k in range(3)]
+    for _ in range(4):
+        for x, y, z in sets:
+            found = exe.run({"x": x}, outputs={"y": y, "z": z})
+            assert found["y"] is y
+            assert found["z"] is z
+            np.testing.assert_array_equal(found["x"], there(x, cupy))
+    for k, (_, y, z) in enumerate(sets):
+        np.testing.assert_array_equal(there(y, cupy), answer(X * np.float32(k + 1))["y"])
+        np.testing.assert_array_equal(there(z, cupy), answer(X * np.float32(k + 1))["z"])
+    assert cupy.driver.log.count("capture") == 3
+
+
+def test_the_graphs_that_are_kept_are_few(exe, cupy, monkeypatch):
+    monkeypatch.setattr(runtime, "MOST_GRAPHS", 2)
+    sets = [(on_device(cupy, X * np.float32(k + 1)), on_device(cupy, 0 * X)) for k in range(5)]
+    before = cupy.driver.held()["graphs"]
+    for _ in range(3):
+        for k, (x, y) in enumerate(sets):
+            exe.run({"x": x}, outputs={"y": y})
+            np.testing.assert_array_equal(there(y, cupy), answer(X * np.float32(k + 1))["y"])
+    assert cupy.driver.held()["graphs"] - before == 2
+
+
+def test_arrays_on_device_and_host_are_mixed(exe, cupy):
+    y, z = on_device(cupy, 0 * X), np.zeros_like(X)
+
+    for scale in (1, 2, 3):
+        x = X * np.float32(scale)
+        found = exe.run({"x": x}, outputs={"z": z, "y": y})
+        assert list(found) == ["y", "z", "nothing", "x"]
+        assert found["z"] is z
+        np.testing.assert_array_equal(z, answer(x)["z"])
+        np.testing.assert_array_equal(there(y, cupy), answer(x)["y"])
+        np.testing.assert_array_equal(found["x"], x)
+
+
+def test_an_array_in_the_middle_of_memory_is_copied_on_the_device(exe, cupy, monkeypatch):
+    monkeypatch.setattr(runtime, "ALIGNMENT", 1 << 40)
+    x, y = on_device(cupy, X), on_device(cupy, 0 * X)
+    cupy.driver.clear_log()
+
+    exe.run({"x": x}, outputs={"y": y})
+
+    np.testing.assert_array_equal(there(y, cupy), answer(X)["y"])
+    assert [line for line in moved(cupy) if line.startswith("copy")] == [f"copy {SIZE}"] * 2
+
+
+def test_with_a_stream_nobody_waits_but_the_stream(exe, cupy):
+    stream = cupy.cuda.Stream(non_blocking=True)
+    exe.run({"x": X}, outputs="device")
+    for scale in (1, 2, 3):
+        x = on_device(cupy, X * np.float32(scale), stream)  # not there yet
+        cupy.driver.clear_log()
+
+        found = exe.run({"x": x}, outputs="device", stream=stream)
+
+        assert "synchronize" not in cupy.driver.log
+        stream.synchronize()
+        memory = cupy.driver.memory(found["y"].data.ptr, SIZE).view(np.float32).reshape(ROWS, COLUMNS)
+        np.testing.assert_array_equal(memory, answer(X * np.float32(scale))["y"])
+
+
+def test_inputs_from_the_host_wait_for_the_run_that_reads_those_before(exe, cupy):
+    stream = cupy.cuda.Stream(non_blocking=True)
+    found = [exe.run({"x": X * np.float32(k)}, outputs="device", stream=stream)["y"] for k in range(1, 5)]
+
+    for k, array in enumerate(found, 1):
+        np.testing.assert_array_equal(there(array, cupy), answer(X * np.float32(k))["y"])
+
+
+def test_results_for_the_host_are_complete_with_a_stream_too(exe, cupy):
+    stream = cupy.cuda.Stream(non_blocking=True)
+    x = on_device(cupy, X, stream)
+
+    np.testing.assert_array_equal(exe.run({"x": x}, stream=stream)["y"], answer(X)["y"])
+
+
+def test_contexts_have_streams_and_memory_of_their_own_and_share_weights_and_kernels(exe, cupy):
+    exe.run({"x": X})
+    held = cupy.driver.held()
+    cupy.driver.clear_log()
+    contexts = [exe.context() for _ in range(3)]
+    wrong = []
+
+    def work(k):
+        x = X * np.float32(k + 2)
+        for _ in range(5):
+            found = contexts[k].run({"x": x})
+            wrong.extend(name for name, wanted in answer(x).items() if not np.array_equal(found[name], wanted))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []
+    assert cupy.driver.held()["modules"] == held["modules"]
+    assert f"upload {4 * COLUMNS}" not in " ".join(cupy.driver.log), "weights are uploaded once"
+    programs = [context.lane(exe.lanes).first for context in contexts]
+    assert len({program._stream.ptr for program in programs}) == 3
+
+
+class Torchs:
+    def __init__(self, handle):
+        self.cuda_stream = handle
+
+
+class Protocols:
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __cuda_stream__(self):
+        return 0, self.handle
+
+
+def test_a_stream_is_one_of_any_library(cupy):
+    stream = cupy.cuda.Stream(non_blocking=True)
+
+    assert [stream_of(s) for s in (stream, Torchs(17), Protocols(18), 19, None)] == [stream.ptr, 17, 18, 19, 0]
+    with pytest.raises(UsageError, match="GPC2038 stream: one of CUDA's expected, .* found str"):
+        stream_of("0")
+
+
+def test_what_cannot_be_written_on_the_device_is_refused(exe, cupy):
+    x = on_device(cupy, X)
+    with pytest.raises(InputError, match="GPC2115 output 'y': memory of its own expected, this array shares that of an input"):
+        exe.run({"x": x}, outputs={"y": x})
+    with pytest.raises(InputError, match="GPC2115 output 'y': a contiguous array expected on a device"):
+        exe.run({"x": x}, outputs={"y": cupy.array(np.asfortranarray(X))})
+    with pytest.raises(InputError, match=r"GPC2115 output 'y': shape \[5, 7\] expected"):
+        exe.run({"x": x}, outputs={"y": cupy.array(X.T.copy())})
+    with pytest.raises(UsageError, match="GPC2038 outputs: arrays by name, or 'device', expected, found 'host'"):
+        exe.run({"x": x}, outputs="host")
