@@ -162,7 +162,7 @@ def engine_for_all(
     for sizes in examples:
         with exemplified(sizes):
             rivals[choose().family] = None
-    for family in rivals.keys() - {first.family}:
+    for family in (one for one in rivals if one is not first.family):
         other = of_engine(family)
         made = variants_of(kernel, other, choose, examples, target)
         if made is not None and _worst(made) < least:

@@ -159,6 +159,15 @@ def test_a_tensor_map_that_leaves_its_buffer_at_some_sizes_is_refused_there(fiel
     assert reason in str(caught.value)
 
 
+def test_the_last_corner_of_a_window_of_pixels_can_be_a_formula():
+    window = {"channels": 8, "pixels": 2, "box": (), "lower": (0, 0), "upper": (-1, Place(7))}
+    plan = with_map(extents=(8, 1, 1, Place(0)), strides=(32, 32, Place(7)), **window)
+
+    assert plan.at({"n": 3, "h": 8}).plan.kernels[0].tensor_maps[0].upper == (-1, 32)
+    with pytest.raises(ArtifactError, match=r"window corners \(0, 0\), \(-1, 128\) are not from -128 to 127"):
+        plan.at({"n": 3, "h": 32})
+
+
 def test_the_maps_of_a_variant_are_those_that_count():
     """k2 takes the place of k1 from 50 elements on."""
     kernels = OPEN_PLAN.plan.kernels
