@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from gpucomp.frontend.onnx.open_shapes import declared_inputs, declared_outputs,
 from gpucomp.ir import traces
 from gpucomp.ir.conditions import assuming
 from gpucomp.ir.dims import has_dims
-from gpucomp.ir.example import exemplified
+from gpucomp.ir.example import example_now, exemplified
 from gpucomp.ir.graph import Graph, Value
 from gpucomp.ir.instance import nonempty
 from gpucomp.ir.passes import PassRecord
@@ -41,9 +41,9 @@ from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.schedule.choose import TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.records import Picks, picks_of
 from gpucomp.schedule.scheduled import Program, Scheduled, run_scheduled_passes
-from gpucomp.schedule.space import Schedule
+from gpucomp.schedule.space import Family, Schedule
 from gpucomp.schedule.standing import standing
-from gpucomp.schedule.variants import variants_of
+from gpucomp.schedule.variants import engine_for_all, variants_of
 from gpucomp.stages import Progress, watched
 from gpucomp.targets.back_end import back_end
 
@@ -131,8 +131,9 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
                 graph = rewritten(nonempty(opened.graph), device, precision, keep_fp32)
                 steps = kernels_of(graph, device, precision, keep_fp32)
                 picks = picks_of(options["records"])
-                laid_out, rendered = render(steps, device, silent, picks, done=begun.start)
-                variants = _variants(steps, laid_out, rendered, opened, device, picks, begun.start)
+                every = _Range(opened, device, (*recorded(picks, device), *TIERS) if picks else TIERS)
+                laid_out, rendered = render(steps, device, silent, picks, done=begun.start, every=every)
+                variants = _variants(steps, laid_out, rendered, every, begun.start)
             for some in (
                 [variants, {}] if variants else [{}]
             ):  # a device that refuses a variant may run the first schedules
@@ -152,18 +153,46 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
     return OpenProgram(plan, texts, binaries, weights, opened.example)
 
 
+@dataclass(frozen=True, eq=False)
+class _Range:
+    """What schedules of a program for all sizes are chosen by. ``known`` has what was chosen for examples."""
+
+    opened: OpenGraph
+    target: Target
+    tiers: Tiers
+    known: dict[tuple[object, ...], Choice] = field(default_factory=dict)
+
+    @property
+    def examples(self) -> list[dict[str, int]]:
+        """Sizes of the range that meet the conditions so far."""
+        opened = self.opened
+        return [sizes for sizes in opened.shapes.spread(opened.example) if opened.conditions.hold_at(sizes)]
+
+    def choice(self, step: KernelStep) -> Choice:
+        """The choice for the sizes of the innermost ``exemplified`` block."""
+        key = step.kernel.digest, example_now()
+        if key not in self.known:
+            self.known[key] = _choice(step, self.target, self.tiers)
+        return self.known[key]
+
+    def with_engine(self, step: KernelStep, first: Choice) -> Choice:
+        """``first``, or the choice of another engine: see ``engine_for_all``."""
+
+        def of_engine(family: Family) -> Choice:
+            return choose(step.kernel, (family,), self.target.limits, self.target.device, tiers=self.tiers)
+
+        return engine_for_all(step.kernel, first, partial(self.choice, step), of_engine, self.examples, self.target)
+
+
 def _variants(
     steps: Sequence[Step],
     laid_out: Sequence[Step],
     rendered: Mapping[KernelStep, Rendered],
-    opened: OpenGraph,
-    target: Target,
-    picks: Picks | None,
+    every: _Range,
     done: Callable[[KernelSource], None],
 ) -> dict[str, RenderedVariants]:
     """The variants of the kernels of ``steps``, by the names of their sources. ``done`` is called with each new source."""
-    tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
-    examples = [sizes for sizes in opened.shapes.spread(opened.example) if opened.conditions.hold_at(sizes)]
+    opened, target, examples = every.opened, every.target, every.examples
     found: dict[str, RenderedVariants] = {}
     for plain, step in zip(steps, laid_out, strict=True):
         if not (isinstance(plain, KernelStep) and isinstance(step, KernelStep)):
@@ -172,7 +201,7 @@ def _variants(
         name = item.source.name
         if name in found:
             continue
-        made = variants_of(plain.kernel, item.choice, partial(_choice, plain, target, tiers), examples, target)
+        made = variants_of(plain.kernel, item.choice, partial(every.choice, plain), examples, target)
         own = item.choice.schedule, dict(opened.example)
         if made is None or [(v.schedule, v.example) for v in made.variants] == [own]:
             continue
@@ -323,10 +352,11 @@ def schedule(
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, Any], None] | None = None,
     seen: Seen | None = None,
+    every: _Range | None = None,
 ) -> Program:
     """Choose a schedule for the kernel of every step, and run ``SCHEDULED_PASSES``. Equal kernels share both.
 
-    ``seen`` keeps the sources that had to be rendered in order to choose.
+    ``seen`` keeps the sources that had to be rendered in order to choose. With ``every`` an engine is chosen for all sizes.
     """
     seen = {} if seen is None else seen
     tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
@@ -339,7 +369,8 @@ def schedule(
             continue
         digest = step.kernel.digest
         if digest not in found:
-            found[digest] = Scheduled(step, _standing(step, target, tiers, seen), step.kernel)
+            choice = _standing(step, target, tiers, seen)
+            found[digest] = Scheduled(step, choice if every is None else every.with_engine(step, choice), step.kernel)
         program.append(replace(found[digest], step=step))
     return run_scheduled_passes(program, SCHEDULED_PASSES, observer, watch)
 
@@ -352,6 +383,7 @@ def render(
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, Any], None] | None = None,
     done: Callable[[KernelSource], None] | None = None,
+    every: _Range | None = None,
 ) -> tuple[list[Step], dict[KernelStep, Rendered]]:
     """Render the kernel of every step, with the schedule of the first tier that has one. Equal kernels share a source.
 
@@ -362,7 +394,7 @@ def render(
     made: dict[tuple[object, ...], Value] = {}
     laid_out: list[Step] = []
     rendered: dict[KernelStep, Rendered] = {}
-    for number, one in enumerate(schedule(steps, target, tell, picks, observer, watch, seen)):
+    for number, one in enumerate(schedule(steps, target, tell, picks, observer, watch, seen, every)):
         tell("render", number, len(steps))
         if isinstance(one, HostStep):
             laid_out.append(one)

@@ -99,6 +99,7 @@ def open_plan(
         replace(
             k,
             groups=tuple(map(told, k.groups)),
+            tensor_maps=tuple(m.with_numbers(tuple(map(told, m.numbers))) for m in k.tensor_maps),
             numbers=tuple((one.kind, recorder.place(one.size)) for one in k.numbers),  # type: ignore[attr-defined, misc]
         )
         for k in plan.kernels

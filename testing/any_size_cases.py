@@ -75,6 +75,7 @@ CASES: dict[str, Kernel] = {
     "matmul_f16": matmul(N, 24, 32, dtype=F16),
     "matmul_i8": matmul(N, 24, 32, dtype=I8, acc=I32),
     "matmul_f16_open": matmul(M, Q, Q, batch=(B,), dtype=F16, b_transposed=True),
+    "matmul_f16_by_rows": matmul(N, 40, 72, batch=(B,), dtype=F16, b_transposed=True),
     "matmul_3xtf32": with_math(matmul(N, 40, 24), "3xtf32"),
     "conv_f16": conv((B, H, 11, 16), 24, (3, 3), pad=1, dtype=F16),
     "row": matmul(1, N, 96),
@@ -109,4 +110,6 @@ def source_at(source: KernelSource, sizes: Mapping[str, int]) -> tuple[KernelSou
     launch = Geometry(
         (x, y, z), g.items, g.dynamic_shared_bytes, value_at(g.workspace_bytes, sizes), value_at(g.counter_bytes, sizes)
     )
-    return replace(source, geometry=launch), [np.int64(one.at(sizes)) for one in source.sizes]
+    maps = tuple(m.with_numbers([value_at(n, sizes) for n in m.numbers]) for m in source.tensor_maps)
+    numbers = [np.int64(one.at(sizes)) for one in source.sizes]
+    return replace(source, geometry=launch, tensor_maps=maps), numbers

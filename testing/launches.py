@@ -66,7 +66,7 @@ def _in_orders(
     results = built.run_in_orders(
         geometry.groups,
         geometry.items,
-        [*buffers, *numbers, *maps],
+        [*buffers, *maps, *numbers],
         orders=orders,
         seed=5,
         dynamic_shared=shared,

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
-from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
@@ -205,22 +204,23 @@ def _names(value: Any, where: str) -> tuple[str, ...] | None:
     return None if value is None else _TEXTS(value, where)
 
 
-_EXTENTS = _list(_integer(0, 1 << 40), most=5)
-_OFFSETS = _list(_integer(-(1 << 16), 1 << 16), most=5)
+_BOX = _list(_integer(0, 1 << 40), most=5)
+_EXTENTS = _list(_sized(_integer(0, 1 << 40)), most=5)
+_CORNER = _integer(-(1 << 16), 1 << 16)
 _TENSOR_MAP = _record(
     {
         "parameter": _integer(0, 10_000),
         "dtype": _one_of(*ELEMENT_BYTES),
         "extents": _EXTENTS,
         "strides": _EXTENTS,
-        "box": _EXTENTS,
-        "element_strides": _EXTENTS,
+        "box": _BOX,
+        "element_strides": _BOX,
         "swizzle": _integer(0, 128),
         "channels": _integer(0, 1 << 16),
         "pixels": _integer(0, 1 << 16),
-        "lower": _OFFSETS,
-        "upper": _OFFSETS,
-        "offset": _SIZE,
+        "lower": _list(_CORNER, most=5),
+        "upper": _list(_sized(_CORNER), most=5),
+        "offset": _sized(_SIZE),
     },
     TensorMap,
 )
@@ -307,23 +307,20 @@ def plan_of(data: object, *, places: int = 0) -> Plan:
         plan: Plan = _PLAN({"repeats": [], **data} if isinstance(data, dict) else data, "plan")
     finally:
         _places.reset(token)
-    check_plan(without_places(plan))
+    check_plan(without_places(plan) if places else plan)
     return plan
 
 
 def without_places(plan: Plan) -> Plan:
-    """``plan`` with empty buffers and loops where these have formulas."""
+    """``plan`` with empty buffers and loops where these have formulas, and without tensor maps: each size has its own."""
 
     def plain(n: Any) -> Any:
         return 0 if isinstance(n, Place) else n
 
-    extents = chain.from_iterable(b.shape for b in plan.buffers)
-    looped = chain.from_iterable(chain((r.count,), *r.advances) for r in plan.repeats)
-    if not any(isinstance(n, Place) for n in chain(extents, looped)):
-        return plan
     buffers = (replace(b, shape=tuple(map(plain, b.shape))) for b in plan.buffers)
     repeats = (replace(r, count=0, advances=tuple(tuple(map(plain, row)) for row in r.advances)) for r in plan.repeats)
-    return replace(plan, buffers=tuple(buffers), repeats=tuple(repeats))
+    kernels = (replace(k, tensor_maps=()) if k.tensor_maps else k for k in plan.kernels)
+    return replace(plan, buffers=tuple(buffers), kernels=tuple(kernels), repeats=tuple(repeats))
 
 
 # what ``open_model`` builds its checks from
@@ -385,14 +382,10 @@ def check_plan(plan: Plan) -> None:
 def _check_tensor_maps(plan: Plan, launch: Launch, where: str) -> None:
     """Raise ``ArtifactError`` unless every tensor map of the launch can be encoded and ends within its buffer."""
     for m in plan.kernels[launch.kernel].tensor_maps:
-        if reasons := m.objections():
-            _refuse(where, f"no tensor map: {reasons[0]}")
         if m.parameter >= len(launch.args):
             _refuse(where, f"a tensor map of parameter {m.parameter}, but there are {len(launch.args)} parameters")
-        last = sum((e - 1) * s for e, s in zip(m.extents, (ELEMENT_BYTES[m.dtype], *m.strides), strict=True))
-        end, nbytes = m.offset + last + ELEMENT_BYTES[m.dtype], plan.buffers[launch.args[m.parameter]].nbytes
-        if end > nbytes:
-            _refuse(where, f"a tensor map ends at byte {end} of a buffer of {nbytes}")
+        if fault := m.fault(plan.buffers[launch.args[m.parameter]].nbytes):
+            _refuse(where, fault)
 
 
 def _check_repeats(plan: Plan) -> None:

@@ -174,9 +174,11 @@ def check(model: OpenModel) -> None:
             refuse("open.orders", "every temporary expected, each once")
     if not 1 <= len(model.plan.orders) <= MOST_ORDERS:
         refuse("open.orders", f"1 to {MOST_ORDERS} expected")
-    for k, kernel in enumerate(plan.kernels):
-        if kernel.tensor_maps:
-            refuse(f"plan.kernels[{k}]", "a tensor map has the same sizes in every run")
+    variants = {choice.kernel: choice.kernels for choice in model.plan.choices}
+    for k, launch in enumerate(plan.launches):
+        for kernel in variants.get(launch.kernel, (launch.kernel,)) if launch.kernel >= 0 else ():
+            if any(m.parameter >= len(launch.args) for m in plan.kernels[kernel].tensor_maps):
+                refuse(f"plan.launches[{k}]", "a tensor map of a parameter that it lacks")
 
 
 def _items(data: object, what: str = "conditions") -> list[tuple[int, Any]]:
@@ -246,7 +248,7 @@ def _choice(data: object, plan: Plan, formulas: Formulas, where: str) -> Choices
     found = Choices(kernel(data["kernel"], where), points, starts, kernels, _regrets(data["regrets"], formulas, where))
     own = plan.kernels[found.kernel]
     for other in (plan.kernels[k] for k in kernels):  # they are called with the same arguments
-        alike = [(one.language, one.programmatic, bool(one.numbers)) for one in (other, own)]
+        alike = [(one.language, bool(one.numbers)) for one in (other, own)]
         if alike[0] != alike[1]:
             refuse(where, f"kernel {other.name} cannot take the place of {own.name}")
     return found

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 from gpucomp.artifact.formulas import Formulas, damaged
 from gpucomp.artifact.plan import Buffer, CompiledKernel, Plan, Repeat
+from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.ir.run_numbers import SIZE, number_of
 from gpucomp.ir.types import NAMED
 
@@ -63,8 +64,8 @@ class Choices:
 class OpenPlan:
     """A plan with formulas, which is right for sizes that meet ``conditions``.
 
-    plan        shapes and bytes of buffers, work-groups of kernels and their ``numbers`` can be a ``Place``. A number of a
-                kernel is a pair of its kind and a place, see ``gpucomp.kernel.run_sizes``
+    plan        shapes and bytes of buffers, work-groups of kernels, numbers of their tensor maps and their ``numbers`` can be
+                a ``Place``. A number of a kernel is a pair of its kind and a place, see ``gpucomp.kernel.run_sizes``
     conditions  (place, relation, truth): whether the number at the place is in this relation to 0
     orders      how temporaries may lie in the arena: of each the stacks, in an order in which offsets can be computed. In one
                 of them, any two that live at the same time are in a fixed order, whatever their sizes. A plan takes the
@@ -132,7 +133,13 @@ class OpenPlan:
         if max(itemgetter(*t.groups)(values)) > MOST_GROUPS:
             raise damaged(f"more than {MOST_GROUPS} groups at {dict(sizes)}")
         repeats = tuple(self._loop(repeat, numbers, nbytes, sizes) for repeat in self.plan.repeats)
-        return Sized(self, values, shapes, nbytes, offsets, arena, repeats)
+        sized = Sized(self, values, shapes, nbytes, offsets, arena, repeats)
+        for number in t.mapped:
+            launch = self.plan.launches[number]
+            for one in t.maps_of(self.plan.kernels[sized.chosen[launch.kernel]], values):
+                if fault := one.fault(nbytes[launch.args[one.parameter]]):
+                    raise damaged(f"{fault} at {dict(sizes)}")
+        return sized
 
     def _loop(self, repeat: Repeat, numbers: Sequence[int], nbytes: Sequence[int], sizes: Mapping[str, int]) -> Repeat:
         """The loop at ``sizes``. Raises ``ArtifactError`` if it would leave a buffer."""
@@ -235,6 +242,7 @@ class Sized:
             if one is None and (how := t.open_kernels.get(id(kernel))) is not None:
                 fields = vars(kernel).copy()
                 fields["groups"], fields["numbers"] = how[0](self._values), how[1](given)
+                fields["tensor_maps"] = t.maps_of(kernel, self._values)
                 one = made[id(kernel)] = _made(CompiledKernel, fields)
             kernels[position] = one or kernel
         changed = {
@@ -302,8 +310,11 @@ class _Template:
                 _getter([given[pair] for pair in cast(tuple[Any, ...], one.numbers)]),
             )
             for one in plan.kernels
-            if one.numbers or any(isinstance(n, Place) for n in one.groups)
+            if one.numbers or one.tensor_maps or any(isinstance(n, Place) for n in one.groups)
         }
+        self._maps = {id(one): [(m, getter(m.numbers)) for m in one.tensor_maps] for one in plan.kernels}
+        with_maps = any(self._maps.values())
+        self.mapped = [n for n, launch in enumerate(plan.launches) if launch.kernel >= 0 and with_maps]
         self.first_groups = [where(kernel.groups[0]) for kernel in plan.kernels]
         told = [[given[pair] for pair in cast(tuple[Any, ...], kernel.numbers)] for kernel in plan.kernels]
         self.numbers = _getter(list(chain(*told)))
@@ -313,6 +324,10 @@ class _Template:
         counts: Iterator[Any] = chain(*(k.groups for k in plan.kernels))
         self.groups = _at_least_two({n.number for n in counts if isinstance(n, Place)})
         self.constants = list(places)
+
+    def maps_of(self, kernel: CompiledKernel, values: Sequence[int]) -> tuple[TensorMap, ...]:
+        """The tensor maps of a kernel of the plan."""
+        return tuple(one.with_numbers(numbers(values)) for one, numbers in self._maps[id(kernel)])
 
 
 def _at_least_two(places: set[int]) -> tuple[int, ...]:

@@ -40,7 +40,7 @@ class CompiledKernel:
 
     ``groups``, ``items``, ``shared``: see ``kernel.geometry.Geometry``. ``binary`` names the member of the file that
     holds the machine code; several kernels of a CPU model share one. ``tensor_maps`` are passed by value after the
-    buffers. ``numbers`` are what a run gives a kernel for any size, as 64-bit integers after the buffers; on the CPU the last
+    buffers. ``numbers`` are what a run gives a kernel for any size, as 64-bit integers after these; on the CPU the last
     pointer is to an array of them. A ``programmatic`` kernel itself waits for the launches before it (CUDA: programmatic
     dependent launch).
 

@@ -1,17 +1,21 @@
 """Tensor maps: descriptions of arrays for the Tensor Memory Accelerator (sm_90), which the driver encodes in 128 bytes.
 
-A description holds no address. It is encoded when a model is opened, for the buffer of its parameter.
+A description holds no address. It is encoded when a model is opened, for the buffer of its parameter. In a plan for every
+size, extents, strides, ``upper`` and ``offset`` can be places of formulas (``gpucomp.artifact.open_plan``).
 Source: CUDA Driver API, ``cuTensorMapEncodeTiled`` and ``cuTensorMapEncodeIm2col``.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "i8": 1}
 MAX_BOX = 256  # elements of a box along an axis
 MAX_PIXELS = 1024
+MAX_STRIDE = (1 << 40) - 1  # in bytes
 CORNERS = range(-128, 128)  # corners of the window of pixels, for images of two dimensions
 OFFSETS = range(256)  # offsets of a filter's taps, in pixels
 
@@ -50,6 +54,22 @@ class TensorMap:
         return self.channels > 0
 
     @property
+    def numbers(self) -> tuple[Any, ...]:
+        """The numbers that each run can decide."""
+        return (*self.extents, *self.strides, *self.upper, self.offset)
+
+    def with_numbers(self, numbers: Sequence[Any]) -> TensorMap:
+        """The same map with other ``numbers``."""
+        first, second = len(self.extents), len(self.extents) + len(self.strides)
+        return replace(
+            self,
+            extents=tuple(numbers[:first]),
+            strides=tuple(numbers[first:second]),
+            upper=tuple(numbers[second:-1]),
+            offset=numbers[-1],
+        )
+
+    @property
     def steps(self) -> tuple[int, ...]:
         """``element_strides``, or ones if it is empty."""
         return self.element_strides or (1,) * len(self.extents)
@@ -64,6 +84,15 @@ class TensorMap:
         )
         return elements * ELEMENT_BYTES[self.dtype]
 
+    def fault(self, nbytes: int) -> str:
+        """Why it is no map of a parameter of ``nbytes`` bytes; empty if it is one."""
+        if reasons := self.objections():
+            return f"no tensor map: {reasons[0]}"
+        size = ELEMENT_BYTES[self.dtype]
+        last = sum((e - 1) * s for e, s in zip(self.extents, (size, *self.strides), strict=True))
+        end = self.offset + last + size
+        return f"a tensor map ends at byte {end} of a buffer of {nbytes}" if end > nbytes else ""
+
     def objections(self) -> list[str]:
         """Reasons why drivers refuse to encode it; empty if they accept it."""
         reasons: list[str] = []
@@ -72,7 +101,7 @@ class TensorMap:
             return [f"a tensor map of rank {rank} has {len(self.strides)} strides"]
         if not all(1 <= e <= 1 << 32 for e in self.extents):
             reasons.append(f"extents {self.extents} are not from 1 to 2^32")
-        if any(s % 16 or not 0 < s < 1 << 40 for s in self.strides) or self.offset % 16:
+        if any(s % 16 or not 0 < s <= MAX_STRIDE for s in self.strides) or self.offset % 16:
             reasons.append(f"strides {self.strides} or offset {self.offset} are not multiples of 16 bytes")
         if not self.is_im2col and self.strides and self.strides[0] < self.extents[0] * size:
             # cuda.h: globalStrides[0] = globalDim[0] * elementSizeInBytes + padding[0]

@@ -29,13 +29,13 @@ class KernelSource:
     """One kernel in one language: ``cuda`` (without the prelude), ``opencl`` or ``llvm``.
 
     The arguments of the entry point ``name`` are a pointer for each parameter of the kernel, in order; the workspace
-    and the counters, if the geometry has them; the ``sizes`` or the ``tensor_maps``, by value. A ``programmatic`` kernel may be
-    launched before earlier kernels end: it waits for them itself (programmatic dependent launch).
+    and the counters, if the geometry has them; the ``tensor_maps``, by value. A ``programmatic`` kernel may be launched before
+    earlier kernels end: it waits for them itself (programmatic dependent launch).
 
     The entry point of an ``llvm`` kernel is ``void name(ptr, ..., i64 first_task, i64 last_task)``.
 
     If there are ``sizes``, these numbers of the run come next, each a 64-bit integer; for an ``llvm`` kernel a pointer to an
-    array of them.
+    array of them. Tensor maps then have sizes of each run.
     """
 
     name: str

@@ -121,7 +121,7 @@ def _content(array: np.ndarray) -> object:
 def save(path: str | Path, contents: Contents, *, durable: bool = True) -> None:
     """Write ``path``, completely or not at all. Equal contents give equal bytes. ``durable``: see ``container.write``."""
     plan = contents.plan
-    manifest.check_plan(manifest.without_places(plan))
+    manifest.check_plan(plan if contents.open is None else manifest.without_places(plan))
     fixed: list[tuple[Mapping[str, int], Plan]] = []
     description: dict[str, object] = {"format": FORMAT, "schema": SCHEMA, "plan": manifest.data_of(plan)}
     if contents.open is not None:

@@ -334,8 +334,8 @@ class CudaProgram:
                 self._slice(number, kernel, moved, addresses) for moved in moving_arguments(self.plan, number)
             ]
             arguments = [np.array([a], np.uint64) for a in addresses]
-            arguments += [np.array([n], np.int64) for n in kernel.numbers]
             arguments += [encoded(self._driver, m, addresses[m.parameter]) for m in kernel.tensor_maps]
+            arguments += [np.array([n], np.int64) for n in kernel.numbers]
             launches.append(
                 KernelLaunch(
                     self._driver,

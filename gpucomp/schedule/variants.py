@@ -140,6 +140,40 @@ def variants_of(
     return Variants(kernel, points, variants, regrets)
 
 
+def engine_for_all(
+    kernel: Kernel,
+    first: Choice,
+    choose: Callable[[], Choice],
+    of_engine: Callable[[Family], Choice],
+    examples: Sequence[Sizes],
+    target: Target,
+) -> Choice:
+    """``first``, or the choice of another engine that some examples prefer, if its variants lose less where they lose most.
+
+    All variants of a kernel are of one engine. ``of_engine`` gives the choice for the sizes of ``first`` among an engine's
+    schedules. What a record says stays, and so does the engine on a processor.
+    """
+    made = (
+        None if target.limits.is_cpu or first.pick is not None else variants_of(kernel, first, choose, examples, target)
+    )
+    if made is None or _worst(made) <= SMALL_REGRET:
+        return first
+    least, found, rivals = _worst(made), first, dict[Family, None]()
+    for sizes in examples:
+        with exemplified(sizes):
+            rivals[choose().family] = None
+    for family in (one for one in rivals if one is not first.family):
+        other = of_engine(family)
+        made = variants_of(kernel, other, choose, examples, target)
+        if made is not None and _worst(made) < least:
+            least, found = _worst(made), other
+    return found
+
+
+def _worst(made: Variants) -> float:
+    return max(ratio for _, ratio in made.regrets)
+
+
 def _adapted(other: Choice, first: Choice, fit: Schedule | None) -> Choice:
     """The choice of ``fit``, which is ``other`` or a change of it; without one it is ``first``."""
     if fit is None:

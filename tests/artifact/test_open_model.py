@@ -10,7 +10,7 @@ import pytest
 import gpucomp
 from gpucomp import Dim
 from gpucomp.artifact.formulas import Formulas
-from gpucomp.artifact.open_plan import Stack
+from gpucomp.artifact.open_plan import Place, Stack
 from gpucomp.errors import ArtifactError, InputError, UsageError
 from gpucomp.runtime import artifact
 from tests.onnx_builders import model, node, value
@@ -124,6 +124,58 @@ def test_a_plan_has_the_numbers_of_its_sizes():
     assert plan.kernels[0].groups == (3, 1, 1)
     assert plan.kernels[0].numbers == (24, 1 << 31, 34)  # x // 8 == x * 2**31 >> 34
     assert plan.kernels[1].numbers == (25,)
+
+
+def test_a_plan_has_the_tensor_maps_of_its_sizes():
+    (one,) = OPEN_PLAN.at({"n": 3, "h": 8}).plan.kernels[0].tensor_maps
+
+    assert (one.extents, one.strides, one.box) == ((8, 3), (32,), (8, 2))
+    assert one == replace(OPEN_PLAN.plan.kernels[0].tensor_maps[0], extents=(8, 3), strides=(32,))
+
+
+def with_map(**fields):
+    kernels = OPEN_PLAN.plan.kernels
+    (one,) = kernels[0].tensor_maps
+    changed = replace(kernels[0], tensor_maps=(replace(one, **fields),))
+    return replace(OPEN_PLAN, plan=replace(OPEN_PLAN.plan, kernels=(changed, *kernels[1:])))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"strides": (Place(2),)}, "strides (24,) or offset 0 are not multiples of 16 bytes"),
+        ({"extents": (Place(1), Place(2))}, "a tensor map ends at byte 768 of a buffer of 96"),
+        ({"extents": (Place(7), Place(0))}, "rows of 128 bytes overlap, 32 bytes apart"),
+        ({"offset": Place(7)}, "a tensor map ends at byte 128 of a buffer of 96"),
+        ({"extents": (8, 4)}, "a tensor map ends at byte 128 of a buffer of 96"),
+        ({"parameter": 1, "extents": (4, 1), "strides": (16,)}, "a tensor map ends at byte 16 of a buffer of 12"),
+    ],
+)
+def test_a_tensor_map_that_leaves_its_buffer_at_some_sizes_is_refused_there(fields, reason):
+    with pytest.raises(ArtifactError) as caught:
+        with_map(**fields).at({"n": 3, "h": 8})
+
+    assert caught.value.code == "GPC7024"
+    assert reason in str(caught.value)
+
+
+def test_the_last_corner_of_a_window_of_pixels_can_be_a_formula():
+    window = {"channels": 8, "pixels": 2, "box": (), "lower": (0, 0), "upper": (-1, Place(7))}
+    plan = with_map(extents=(8, 1, 1, Place(0)), strides=(32, 32, Place(7)), **window)
+
+    assert plan.at({"n": 3, "h": 8}).plan.kernels[0].tensor_maps[0].upper == (-1, 32)
+    with pytest.raises(ArtifactError, match=r"window corners \(0, 0\), \(-1, 128\) are not from -128 to 127"):
+        plan.at({"n": 3, "h": 32})
+
+
+def test_the_maps_of_a_variant_are_those_that_count():
+    """k2 takes the place of k1 from 50 elements on."""
+    kernels = OPEN_PLAN.plan.kernels
+    changed = replace(kernels[2], tensor_maps=(replace(kernels[0].tensor_maps[0], parameter=3),))
+    plan = replace(OPEN_PLAN, plan=replace(OPEN_PLAN.plan, kernels=(*kernels[:2], changed)))
+
+    assert plan.at({"n": 3, "h": 16}).plan.kernels[1].tensor_maps == ()
+    assert plan.at({"n": 3, "h": 32}).plan.kernels[1].tensor_maps[0].extents == (32, 3)
 
 
 def test_a_plan_has_the_kernels_that_its_sizes_choose():

@@ -597,6 +597,36 @@ opened("many_groups", "GPC7024", lambda m: m["open"]["steps"].__setitem__(3, ["s
        at_sizes)  # fmt: skip
 
 
+def mapped(what: str, change: dict[str, object], code: str = "GPC7004", act: Callable[[Path], None] = load) -> None:
+    """A case of the tensor map of the first kernel."""
+    opened(f"map_{what}", code, lambda m: m["plan"]["kernels"][0]["tensor_maps"][0].update(change), act)
+
+
+for what, wrong in HOSTILE.items():
+    if what != "list":
+        mapped(f"extents_{what}", {"extents": wrong})
+        mapped(f"extent_{what}", {"extents": [wrong, 1]})
+mapped("place_outside", {"strides": [{"place": 99}]})
+mapped("place_true", {"strides": [{"place": True}]})
+mapped("place_more", {"offset": {"place": 1, "x": 1}})
+mapped("box_with_a_formula", {"box": [{"place": 0}, 2]})
+mapped("pixels_with_a_formula", {"pixels": {"place": 0}})
+mapped("parameter_with_a_formula", {"parameter": {"place": 0}})
+mapped("of_rank_6", {"extents": [{"place": 0}] * 6})
+mapped("of_no_parameter", {"parameter": 3})
+mapped("without_strides", {"strides": []}, "GPC7024", at_sizes)
+mapped("of_odd_strides", {"strides": [{"place": 0}]}, "GPC7024", at_sizes)
+mapped("past_its_buffer", {"extents": [{"place": 1}, {"place": 7}]}, "GPC7024", at_sizes)
+mapped("starts_past_its_buffer", {"offset": {"place": 7}}, "GPC7024", at_sizes)
+mapped("of_an_extent_of_0", {"extents": [{"place": 1}, 0]}, "GPC7024", at_sizes)
+mapped("of_an_extent_below_0", {"extents": [{"place": 1}, {"place": 6}]}, "GPC7024", at_sizes)
+mapped("of_another_buffer", {"parameter": 1}, "GPC7024", at_sizes)
+opened("map_of_a_variant", "GPC7004", lambda m: m["plan"]["kernels"][2].update(
+    tensor_maps=[m["plan"]["kernels"][0]["tensor_maps"][0] | {"parameter": 4}]))  # fmt: skip
+opened("map_of_a_variant_past_its_buffer", "GPC7024", lambda m: m["plan"]["kernels"][2].update(
+    tensor_maps=[m["plan"]["kernels"][0]["tensor_maps"][0] | {"parameter": 2}]), at_sizes)  # fmt: skip
+
+
 def fixed(what: str, change: Callable[[dict[str, Any]], object], code: str = "GPC7004") -> None:
     """A case of the program for one set of sizes."""
     opened(f"fixed_{what}", code, lambda m: change(m["fixed"][0]) and None)

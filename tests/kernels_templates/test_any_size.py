@@ -22,6 +22,8 @@ from testing.kernels import random_inputs
 from testing.launches import launched
 from testing.template_cases import spread
 from testing.tolerance import assert_matches
+from testing.wgmma_kernels import TARGET as HOPPER
+from testing.wgmma_kernels import TILE
 from tests import nvrtc
 
 CUDA = cuda.manifest("sm_80")
@@ -71,6 +73,7 @@ GOLDEN = {  # engine: case, schedule
             "raster": 4,
         },
     ),
+    "contraction/wgmma": ("matmul_f16_by_rows", TILE | {"overlap": 1, "multicast": 1}),
     "attention/mma": ("attention_f16_causal", {"warps": 1, "tile_n": 64, "splits": 1}),
     "scatter": ("scatter", {"line_items": 8, "part_items": 4, "parts": 1, "vector": 4}),
 }
@@ -81,9 +84,10 @@ def rendered(case, target):
     """A source with the default schedule of each engine, and with another schedule."""
     kernel, found = CASES[case], []
     for family in engines_of(kernel, target.features):
+        few = target.with_limits(threads=160 if family.engine == "wgmma" else 128).limits  # it has a producer as well
         schedules = [
             dict(family.default(family.problem(kernel), target.limits).numbers),
-            *spread(kernel, target.with_limits(threads=128).limits, 1, seed=2, family=family),
+            *spread(kernel, few, 1, seed=2, family=family),
         ]
         found += [render(kernel, s, target, f"k{len(found) + n}", family) for n, s in enumerate(schedules)]
     return found
@@ -160,7 +164,9 @@ def test_nvrtc_compiles_them(arch):
 @pytest.mark.parametrize("engine", GOLDEN)
 def test_the_text_for_any_size_is_the_golden_one(engine, golden):
     case, schedule = GOLDEN[engine]
-    target, suffix = (CUDA, "cu") if engine.endswith("/mma") else (opencl.manifest("generic"), "cl")
+    known = {"mma": CUDA, "wgmma": HOPPER}
+    target = known.get(engine.partition("/")[2], opencl.manifest("generic"))
+    suffix = "cl" if target.language == "opencl" else "cu"
 
     source = render(CASES[case], schedule, target, "kernel0", FAMILIES[engine])
 

@@ -10,7 +10,6 @@ import pytest
 import gpucomp
 from gpucomp import compiler
 from gpucomp.kernel.interpreter import UNWRITTEN, expected
-from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.render import render
 from testing.cases.wgmma import CASES
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, Mapped, RaceError, compile_many
@@ -21,27 +20,11 @@ from testing.wgmma_kernels import (
     FAMILY,
     TARGET,
     f16_model,
+    prepared,
     problem_of,
+    to_tf32,
 )
 from tests.cuda_on_cpu.kernel_files import broken
-
-
-def prepared(kernel, schedule):
-    """The kernel and inputs for the engine: ``b`` is packed if the engine requires it, and f32 is rounded to tf32."""
-    inputs = random_inputs(kernel)
-    if kernel.body.math == "tf32":
-        inputs = [to_tf32(x) if x.dtype == np.float32 else x for x in inputs]
-    wanted = FAMILY.packing(kernel, FAMILY.schedule(schedule), problem_of(kernel))
-    if wanted is None:
-        return kernel, inputs, inputs
-    packed = pack(kernel, wanted)
-    return packed.kernel, inputs, [*(inputs[k] for k in packed.kept), packed_constant(packed, inputs)]
-
-
-def to_tf32(x):
-    """Rounds to 10 bits of fraction, ties to even. Products of such numbers are exact in the oracle's f64."""
-    bits = x.view(np.uint32)
-    return ((bits + np.uint32(0xFFF) + (bits >> 13 & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def schedule_of(name):

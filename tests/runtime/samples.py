@@ -8,6 +8,7 @@ from gpucomp.artifact.formulas import Formulas
 from gpucomp.artifact.open_model import OpenModel
 from gpucomp.artifact.open_plan import Choices, OpenPlan, Place, Stack
 from gpucomp.artifact.plan import INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import OpenShapes
 from gpucomp.runtime.artifact import Contents
@@ -114,7 +115,7 @@ PLAN = Plan(
 
 
 SHAPES = OpenShapes({"x": (Dim("n", 1, 64), Dim("h", 4, 32, multiple=4))}, {"n": "the test", "h": "the model"}, {})
-# of n and h: n*h, n*h + 1, floor(n*h / h), the least of n and h, 4 - n
+# of n and h: n*h, n*h + 1, floor(n*h / h), the least of n and h, 4 - n, and the bytes of h floats
 FORMULAS = Formulas(
     ("n", "h"),
     (
@@ -123,8 +124,10 @@ FORMULAS = Formulas(
         ("quotient", 2, 1),
         ("least", (0, 1)),
         ("sum", 4, ((-1, (0,)),), 1),
+        ("sum", 0, ((4, (1,)),), 1),
     ),
 )
+ROWS = TensorMap(0, "f32", (Place(1), Place(0)), (Place(7),), (8, 2), swizzle=32)
 OPEN_PLAN = OpenPlan(
     replace(
         PLAN,
@@ -137,7 +140,12 @@ OPEN_PLAN = OpenPlan(
             Buffer(OUTPUT, "y", "f32", (Place(4), Place(1)), 0),
         ),
         kernels=(
-            replace(PLAN.kernels[0], groups=(Place(0), 1, 1), numbers=(("size", 2), ("magic", 1), ("shift", 1))),
+            replace(
+                PLAN.kernels[0],
+                groups=(Place(0), 1, 1),
+                numbers=(("size", 2), ("magic", 1), ("shift", 1)),
+                tensor_maps=(ROWS,),
+            ),
             replace(PLAN.kernels[1], numbers=(("size", 3),)),
             replace(PLAN.kernels[1], name="k2", numbers=(("size", 2),)),
         ),

@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gpucomp.artifact.formulas import Formulas
 from gpucomp.artifact.manifest import data_of, dumps, loads, plan_of
+from gpucomp.artifact.open_plan import OpenPlan, Place, Stack
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.runtime.cuda import CudaProgram
@@ -104,6 +106,33 @@ def test_descriptors_are_made_once_and_replays_use_them():
 
     assert seen == seen[:2] * 3
     assert driver.done("capture", "replay") == ["capture", "replay", "replay"]
+
+
+def test_a_program_for_other_sizes_has_tensor_maps_of_its_own():
+    """And numbers of the run after them."""
+    seen = []
+
+    def watched(x, bias, relu, total, descriptor, number):
+        seen.append((described(bytes(descriptor)), int.from_bytes(bytes(number), "little")))
+
+    cupy = FakeCupy({"k0": watched}, (9, 0), 227 << 10)
+    plan, sources, weights = two_layers(cuda.manifest("sm_90a"))
+    (kernel,) = plan.kernels
+    kernel = replace(kernel, tensor_maps=(replace(MAP, extents=(4, Place(0))),), numbers=(("size", 0),))
+    stacks = tuple(Stack((k,), tuple(range(n))) for n, k in enumerate((2, 3, 7)))
+    every = OpenPlan(replace(plan, kernels=(kernel,)), Formulas(("n",), ()), (), (stacks,), 256)
+    binaries = {
+        "k0.bin": cubin("k0", [8] * 4 + [128, 4], arch=90)
+    }  # the driver without a GPU takes 8 bytes for a pointer
+    two = CudaProgram(every.at({"n": 2}).plan, sources, binaries, weights, cupy=cupy)
+    one = two.resized(every.at({"n": 1}))
+
+    for program in (two, one, two, one, one):  # the second run of each replays what it has captured
+        program.run({"x": X})
+
+    assert [(made["extents"][:2], number) for made, number in seen[::2]] == [([4, n], n) for n in (2, 1, 2, 1, 1)]
+    assert {made["address"] for made, _ in seen[::2]} == {two._memory[0], one._memory[0]}
+    assert cupy.driver.done("capture", "replay") == ["capture", "replay", "capture", "replay", "replay"]
 
 
 @pytest.fixture

@@ -1,17 +1,24 @@
 """Several schedules for one kernel of any size: which are kept, where each is used, and what may take another's place."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
 import gpucomp
-from gpucomp import targets
+from gpucomp import compiler, targets
 from gpucomp.errors import KernelBuildError
+from gpucomp.ir.size import size_of
+from gpucomp.ir.types import F16
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.schedule import variants
+from gpucomp.schedule.choose import choose
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, Picks, device_of
 from gpucomp.tuning.tuner import tasks_in
+from testing.kernels import matmul
 from tests.onnx_builders import model, node, value
 
 K, N = 384, 1536
@@ -165,3 +172,49 @@ def test_every_plan_has_all_kernels(product):
     few, many = ([kernel.name for kernel in plan.kernels] for plan in plans)
     assert few[found.kernel] != many[found.kernel]
     assert sorted(few) == sorted(many)
+
+
+def half_product(most):
+    """The engines of an f16 product of up to ``most`` rows, and the largest predicted ratio to the fastest."""
+    w = numpy_helper.from_array(np.zeros((512, 1024), np.float16), "w")
+    proto = model(
+        [node("MatMul", ["x", "w"], ["y"])],
+        [value("x", ["m", 512], onnx.TensorProto.FLOAT16)],
+        [value("y", None, onnx.TensorProto.FLOAT16)],
+        [w],
+    )
+    exe = gpucomp.compile(proto, target="cuda:sm_90a", shapes={"x": (gpucomp.Dim("m", 1, most), 512)})
+    engines = {kernel.family for kernel in exe.contents().plan.kernels}
+    return engines, max((ratio for one in choices(exe) for _, ratio in one.regrets), default=1.0)
+
+
+def test_the_engine_is_the_one_that_loses_least_where_it_loses_most(monkeypatch):
+    """In the middle of the range mma is chosen, but wgmma is far ahead at its end, and variants are of one engine."""
+    assert half_product(16) == ({"contraction/mma"}, 1.0)
+    engines, regret = half_product(4096)
+    assert engines == {"contraction/wgmma"}
+    assert regret < 1.2
+
+    monkeypatch.setattr(compiler, "engine_for_all", lambda kernel, first, *_: first)
+    assert half_product(4096)[0] == {"contraction/mma"}
+
+
+def test_what_a_record_says_of_the_engine_stays():
+    target = targets.resolve("cuda:sm_90a")
+    kernel = matmul(size_of(gpucomp.Dim("m", 1, 4096), 64), 1024, 512, dtype=F16, b_transposed=True)
+    first = choose(kernel, (FAMILIES["contraction/mma"],), target.limits, target.device)
+    examples = [{"m": m} for m in (64, 3, 1783)]
+
+    def engine(first):
+        return variants.engine_for_all(
+            kernel,
+            first,
+            lambda: choose(kernel, engines_of(kernel, target.features), target.limits, target.device),
+            lambda family: choose(kernel, (family,), target.limits, target.device),
+            examples,
+            target,
+        ).family.engine
+
+    pick = Pick("", {}, {"name": "H200"}, "contraction/mma", first.schedule, "", "", 0.9)
+    assert engine(first) == "wgmma"
+    assert engine(replace(first, pick=pick)) == "mma"

@@ -55,7 +55,7 @@ def map_of_result(form: Matrix, rows: int, columns: int) -> TensorMap:
 
 
 def _map_of_matrix(form: Matrix, dtype: str, rows: int, depth: int, swizzle: int = 128) -> TensorMap:
-    size, has_batch = form.dtype.nbytes, form.batch > 1
+    size, has_batch = form.dtype.nbytes, form.has_batch
     return TensorMap(
         form.source,
         dtype,

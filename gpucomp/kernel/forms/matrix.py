@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpucomp.artifact.tensor_map import CORNERS, OFFSETS
+from gpucomp.artifact.tensor_map import CORNERS, MAX_STRIDE, OFFSETS
 from gpucomp.expr.core import Expr, Load, Var
 from gpucomp.expr.simplify import flatten, linear
+from gpucomp.ir.size import Size, at_most, divides, is_one, is_zero, same
 from gpucomp.ir.types import BF16, F16, F32, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import COMPUTED, NO_IMAGE, Pixels, long_axes, pixels_of, uncast
@@ -21,7 +23,8 @@ MAX_STEP = 8  # largest stride of an im2col load, in pixels
 class Matrix:
     """``operand[batch, span, k]`` is at ``offset + batch * batch_stride + span * stride + k``, in elements.
 
-    For a result, the span is the rows and the depth is the columns.
+    For a result, the span is the rows and the depth is the columns. All numbers but the depth can be sizes that each run
+    decides: what is said of them here is then proved for every run.
     """
 
     source: int
@@ -32,6 +35,11 @@ class Matrix:
     stride: int
     batch: int  # 1 if all batches read the same matrix
     batch_stride: int
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether some run has several matrices."""
+        return not at_most(self.batch, 1)
 
 
 Form = Matrix | Pixels
@@ -72,18 +80,24 @@ def _matrix(
     if any(group is None for group in groups) or any(t not in mine for t in terms):
         return Refusal(f"{name} is not a matrix in memory")
     (batch, batch_stride), (span, stride), (depth, step) = (g or (1, 0) for g in groups)  # none is None here
-    if depth > 1 and step != 1:
+    if isinstance(depth, Size):
+        return Refusal(f"each run decides how long rows of {name} are")
+    if depth > 1 and not is_one(step):
         return Refusal(f"{name} is not contiguous {along}")
     size, rounded = operand.dtype.nbytes, -(-depth * operand.dtype.nbytes // ROW_ALIGNMENT) * ROW_ALIGNMENT
-    stride = stride if span > 1 else rounded // size
-    batch_stride = batch_stride if batch > 1 else 0
-    if stride <= 0 or batch_stride < 0:
+    stride = rounded // size if at_most(span, 1) else stride
+    batch_stride = 0 if at_most(batch, 1) else batch_stride
+    if not at_most(1, stride) or not at_most(0, batch_stride):
         return Refusal(f"{name} has a stride that is not positive")
-    if stride < depth:  # for example, overlapping windows: drivers may reject such tensor maps
+    if not at_most(depth, stride):  # for example, overlapping windows: drivers may reject such tensor maps
         return Refusal(f"rows of {name} overlap")
-    if any(n * size % ROW_ALIGNMENT for n in (constant, stride, batch_stride)):
-        return Refusal(f"rows of {name} do not start at multiples of {ROW_ALIGNMENT} bytes")
-    return Matrix(parameter, operand.dtype, constant, depth, span, stride, batch if batch_stride else 1, batch_stride)
+    if not all(divides(ROW_ALIGNMENT, n * size) for n in (constant, stride, batch_stride)):
+        often = " in every run" if any(isinstance(n, Size) for n in (constant, stride, batch_stride)) else ""
+        return Refusal(f"rows of {name} do not start at multiples of {ROW_ALIGNMENT} bytes{often}")
+    if not all(at_most(n * size, MAX_STRIDE) for n in (stride, batch_stride)):
+        return Refusal(f"rows of {name} may be too far apart")
+    batch = 1 if is_zero(batch_stride) else batch
+    return Matrix(parameter, operand.dtype, constant, depth, span, stride, batch, batch_stride)
 
 
 def loadable_pixels(kernel: Kernel[Contraction]) -> Pixels | Refusal:
@@ -98,8 +112,11 @@ def loadable_pixels(kernel: Kernel[Contraction]) -> Pixels | Refusal:
         return Refusal(f"steps of {found.steps} pixels, one load supports 1 to {MAX_STEP}")
     if any((t - 1) * d not in OFFSETS for t, d in zip(found.window, found.dilations, strict=True)):
         return Refusal(f"a window of {found.window} taps with dilations {found.dilations} is too large for one load")
-    if any(corner not in CORNERS for corner in (*found.first, *last_pixel(found))):
+    corners = (*found.first, *last_pixel(found))
+    if not all(at_most(CORNERS[0], corner) and at_most(corner, CORNERS[-1]) for corner in corners):
         return Refusal(f"the first or last pixel that is read is more than {CORNERS[-1]} pixels from the image's edge")
+    if not at_most(math.prod(found.image[1:]) * found.dtype.nbytes, MAX_STRIDE):
+        return Refusal("images may be too far apart")
     return found
 
 
@@ -129,8 +146,9 @@ def _joined(axes: Sequence[Var], terms: dict[Expr, int]) -> tuple[int, int] | No
     extent, stride = 1, 0
     for axis in reversed(long_axes(axes)):
         step = terms.get(axis, 0)
-        if extent > 1 and step != stride * extent:
+        first = at_most(extent, 1)
+        if not first and not same(step, stride * extent):
             return None
-        stride = stride if extent > 1 else step
+        stride = step if first else stride
         extent *= axis.extent
     return extent, stride

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import Argument, Arguments, highest, plain, told
 from gpucomp.codegen.c.banks import best_exchange, half_offset
 from gpucomp.codegen.c.epilogue import epilogue
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.row_statistics import emit_tail, tail_scratch
-from gpucomp.codegen.c.text import modulo, over, plus, times
+from gpucomp.codegen.c.text import modulo, over, plus, remainder, times
 from gpucomp.codegen.c.tma import map_of_a, map_of_b, map_of_result
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import index, var
+from gpucomp.ir.size import at_most, is_one
 from gpucomp.ir.types import I32, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels
@@ -39,7 +41,7 @@ def emit_wgmma(
         map_of_a(a, element, derived.load_m, derived.tile_k),
         map_of_b(b, element, derived.load_n, derived.tile_k, max(1, p.taps)),
     ]
-    batch = var("batch", p.batch) if p.batch > 1 else index(0)
+    batch = var("batch", plain(p.batch)) if p.batch > 1 else index(0)
     if s.tma_store and isinstance(c, Matrix):
         maps.append(map_of_result(c, ROWS, derived.piece))
         found = epilogue(kernel, printer, batch, 2, f"sums[{LANE}]", into="out")
@@ -59,11 +61,11 @@ def emit_wgmma(
         "acc_type": printer.dialect.value_type(body.acc.dtype),
         "pair_type": "int2" if body.acc.dtype is I32 else "float2",
         "zero": printer.dialect.literal(0, body.acc.dtype),
-        "index": printer.dialect.index_type(max(p.m + 2 * s.tile_m, p.n + 2 * s.tile_n, p.batch) + 1),
+        "index": printer.dialect.index_type(highest(p.m + 2 * s.tile_m, p.n + 2 * s.tile_n, p.batch) + 1),
         **_tile(s, p, derived),
         **_tail_place(s, p, derived),
         **_work_group(s, derived),
-        **_producer(a, b, s, p, derived),
+        **_producer(a, b, printer.arguments, s, p, derived),
         **(_pieces(printer, c, s.tile_n, derived) if s.tma_store and isinstance(c, Matrix) else {}),
         "row_lines": found.row_lines,
         "store": found.store,
@@ -179,7 +181,7 @@ def _tile(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes) -> dict[str, s
             modulo("tile / 2", derived.tiles_n),
             derived.tiles_m // 2,
         )
-        row = f"{row} % {pairs} * 2 + tile % 2" if p.batch > 1 and pairs > 1 else _moved_on(row, pairs)
+        row = f"{remainder(row, pairs)} * 2 + tile % 2" if p.batch > 1 and pairs > 1 else _moved_on(row, pairs)
     else:
         row, column = over("tile", derived.tiles_n), modulo("tile", derived.tiles_n)
         row = modulo(row, derived.tiles_m) if p.batch > 1 or derived.tiles_m == 1 else row
@@ -202,11 +204,13 @@ def _tail_place(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes) -> dict[
     return {"tail_row": first, "tail_number": plus(times(tile_of_rows, s.splits), "rank")}
 
 
-def _moved_on(row: str, pairs: int) -> str:
+def _moved_on(row: str, pairs: int | Argument) -> str:
     return "tile % 2" if pairs == 1 else f"{row} * 2 + tile % 2"
 
 
-def _producer(a: Matrix | Pixels, b: Matrix, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes) -> dict[str, Any]:
+def _producer(
+    a: Matrix | Pixels, b: Matrix, arguments: Arguments, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes
+) -> dict[str, Any]:
     """Statements of the producer.
 
     first_lines     run once: where the pixels start
@@ -225,8 +229,8 @@ def _producer(a: Matrix | Pixels, b: Matrix, s: WgmmaSchedule, p: WgmmaProblem, 
         return {
             "first_lines": [],
             "step_lines": [],
-            "load_a": _matrix_load(to_a, "map_a", depth, first_row.strip("()"), a.batch, shares_a),
-            "load_b": _matrix_load(to_b, "map_b", depth, first_column, b.batch, shares_b),
+            "load_a": _matrix_load(to_a, "map_a", depth, first_row.strip("()"), a, shares_a),
+            "load_b": _matrix_load(to_b, "map_b", depth, first_column, b, shares_b),
             **waits,
         }
     columns, per_tap = a.window[1], derived.steps_per_tap
@@ -237,22 +241,14 @@ def _producer(a: Matrix | Pixels, b: Matrix, s: WgmmaSchedule, p: WgmmaProblem, 
         _scaled(f"{tap} % {columns}" if a.window[0] > 1 else tap, a.dilations[1]) if columns > 1 else "0",
         _scaled(f"{tap} / {columns}" if columns > 1 else tap, a.dilations[0]) if a.window[0] > 1 else "0",
     ]
-    (oh, ow), first = a.out, first_row
-    image = "0" if a.image[0] == 1 else f"{first} / {oh * ow}"
-    line = f"{first} / {ow}" if ow > 1 else first
-    at = [f"{first} % {ow}" if ow > 1 else "0", line if a.image[0] == 1 else f"{line} % {oh}" if oh > 1 else "0"]
-    first_lines = [
-        f"const int first_{name} = {_moved(_scaled(text, step), start)};"
-        for name, text, step, start in zip("wh", at, a.steps[::-1], a.first[::-1], strict=True)
-    ]
     load_b = (
         _load("3d", to_b, "map_b", [channel, tap, first_column], shares_b)
         if p.taps > 1
-        else _matrix_load(to_b, "map_b", channel, first_column, b.batch, shares_b)
+        else _matrix_load(to_b, "map_b", channel, first_column, b, shares_b)
     )
-    pixel = [channel, "first_w", "first_h", "first_n" if a.image[0] > 1 else "0", *offsets]
+    pixel = [channel, "first_w", "first_h", "0" if is_one(a.image[0]) else "first_n", *offsets]
     return {
-        "first_lines": [*first_lines, *([f"const int first_n = {image};"] if a.image[0] > 1 else [])],
+        "first_lines": _first_pixel(a, arguments, first_row),
         "step_lines": step_lines,
         "load_a": _load("im2col_4d", to_a, "map_a", pixel, shares_a),
         "load_b": load_b,
@@ -260,8 +256,21 @@ def _producer(a: Matrix | Pixels, b: Matrix, s: WgmmaSchedule, p: WgmmaProblem, 
     }
 
 
-def _matrix_load(to: str, name: str, depth: str, span: str, batch: int, shared: bool) -> str:
-    if batch > 1:
+def _first_pixel(a: Pixels, arguments: Arguments, first: str) -> list[str]:
+    """Where the pixels of the row ``first`` start: in which image, and at which pixel of it."""
+    (oh, ow), (several, *_) = a.out, (not is_one(n) for n in a.image)
+    image = [f"const int first_n = {over(first, told(arguments, oh * ow))};"] if several else []
+    line, column = over(first, told(arguments, ow)), "0" if at_most(ow, 1) else remainder(first, told(arguments, ow))
+    row = line if not several else "0" if at_most(oh, 1) else remainder(line, told(arguments, oh))
+    lines = [
+        f"const int first_{name} = {_moved(_scaled(text, step), start)};"
+        for name, text, step, start in zip("wh", (column, row), a.steps[::-1], a.first[::-1], strict=True)
+    ]
+    return [*lines, *image]
+
+
+def _matrix_load(to: str, name: str, depth: str, span: str, form: Matrix, shared: bool) -> str:
+    if form.has_batch:
         return _load("3d", to, name, [depth, span, "batch"], shared)
     return _load("2d", to, name, [depth, span], shared)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import least, most
 from gpucomp.expr.core import Load, walk
+from gpucomp.ir.size import Size, at_most, is_zero
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels
 from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
@@ -50,6 +51,7 @@ GROUP = 128  # threads of a warpgroup
 EARLY_TRIPS = 8  # most runs of a consumer's thread whose residuals are fetched together
 PAD = 8  # floats after a staged row, so that the rows of a fragment start in different banks
 BARRIER_BYTES = 16  # barriers of a stage: full and empty
+MOST_BESIDE = 2 * 256  # rows or columns of tiles past the end
 COLUMNS = (8, 16, 32, 48, 64, 96, 128, 192, 256)
 SPLITS = (1, 2, 4, 8)
 INSTRUCTION_REGISTERS = 26  # registers that ptxas needs besides an instruction's sums
@@ -117,8 +119,15 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if kind_of(kernel) is None:
         a, b = operand_dtypes(kernel)
         return f"wgmma does not multiply {a} by {b} into {body.acc.dtype} ({body.math})"
-    if not all(v.extent for v in (*body.batch, *body.m, *body.n, *body.k)):
+    axes = (*body.batch, *body.m, *body.n, *body.k)
+    if any(is_zero(v.extent) for v in axes):
         return "there is nothing to multiply"
+    if any(isinstance(v.extent, Size) for v in body.k):
+        return "each run decides the depth"
+    if not all(at_most(1, v.extent) for v in axes):
+        return "in some runs there is nothing to multiply"
+    if not all(at_most(count(group) + MOST_BESIDE, MAX_GROUPS) for group in (body.batch, body.m, body.n)):
+        return "rows and columns are counted with 32 bits"
     a_form = form_of_a(kernel)
     if isinstance(a_form, Refusal):
         return a_form.reason
@@ -166,8 +175,8 @@ def derive(s: WgmmaSchedule, p: WgmmaProblem) -> WgmmaSizes:
     # the result reuses the memory of the ring
     result = s.tile_m * s.tile_n * p.out_bytes if s.tma_store else 4 * s.tile_m * (s.tile_n + PAD)
     ring = max(s.stages * stage, result)
-    tiles_m, tiles_n = -(-p.m // s.tile_m), -(-p.n // s.tile_n)
-    tiles_m, tiles_n = tiles_m + (s.multicast == 1 and tiles_m % 2), tiles_n + (s.multicast == 2 and tiles_n % 2)
+    pair_m, pair_n = 1 + (s.multicast == 1), 1 + (s.multicast == 2)
+    tiles_m, tiles_n = -(-p.m // (s.tile_m * pair_m)) * pair_m, -(-p.n // (s.tile_n * pair_n)) * pair_n
     piece = math.gcd(s.tile_n, SWIZZLE_BYTES // max(1, p.out_bytes))
     given, taken = TRADES.get(s.consumers, (0, 0))
     return WgmmaSizes(
@@ -264,7 +273,7 @@ def objections(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> Iterator[st
 
 def geometry(s: WgmmaSchedule, p: WgmmaProblem) -> Geometry:
     d = derive(s, p)
-    counters = tail_counter_bytes(d.tiles // d.tiles_n * s.splits, d.tiles_n, p)
+    counters = tail_counter_bytes(p.batch * d.tiles_m * s.splits, d.tiles_n, p)
     return Geometry((d.tiles, s.splits, 1), (d.threads, 1, 1), dynamic_shared_bytes=d.shared, counter_bytes=counters)
 
 
@@ -417,4 +426,5 @@ FAMILY = Family(
     focus=focus,
     emit=emit_wgmma,
     template="contraction/wgmma/kernel.j2",
+    any_size=True,
 )

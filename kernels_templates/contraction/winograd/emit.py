@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import highest
 from gpucomp.codegen.c.constant_matvec import sums_of
 from gpucomp.codegen.c.dialect import Dialect
 from gpucomp.codegen.c.epilogue import epilogue, left_sums, split_scratch
@@ -42,8 +43,8 @@ def emit_winograd(
     """The text for ``kernels_templates/contraction/winograd/kernel.j2``, by stage."""
     form = required(loadable_pixels(kernel))
     filters = packed_filters(kernel, (derived.products, p.depth, derived.padded_n), "contraction/winograd")
-    largest = max(t.size for t in kernel.params) + derived.all_blocks + s.blocks + p.depth + s.channels
-    index, acc_type = printer.dialect.index_type(largest), printer.dialect.value_type(F32)
+    most = highest(*(t.size for t in kernel.params)) + highest(derived.all_blocks) + s.blocks + p.depth + s.channels
+    index, acc_type = printer.dialect.index_type(most), printer.dialect.value_type(F32)
     work = _Work(printer.dialect, acc_type, "" if index == "int" else f"({index})", s, p, derived)
     by_fours = left_sums(printer, F32, s.splits, derived.out_vector)["left_at_once"] == 4
     found = epilogue(kernel, printer, var("batch", 1), derived.out_vector, work.sum)
@@ -143,7 +144,7 @@ def _places(work: _Work, index: str) -> dict[str, list[str]]:
     """The positions, blocks and columns that a work-item computes, and the start of its work-group's tile."""
     s, d = work.s, work.d
     lanes = d.rows * d.row_columns
-    column_tile = "tile" if d.tiles == d.tiles_n else f"(tile % {d.tiles_n})"
+    column_tile = "tile" if d.tiles_b == 1 else f"(tile % {d.tiles_n})"
     row_tile = over("tile", d.tiles_n)
     if work.wide and d.tiles_n > 1:
         row_tile = f"({row_tile})"

@@ -16,9 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
+from gpucomp.ir.size import at_most
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import winograd_pixels, winograd_sizes
 from gpucomp.kernel.forms.matrix import loadable_pixels
+from gpucomp.kernel.forms.operand import count
 from gpucomp.kernel.forms.row_statistics import no_tail
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.geometry import Geometry
@@ -134,7 +136,11 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if isinstance(found, Refusal):
         return found.reason
     loadable = loadable_pixels(kernel)  # it reads four channels at a time
-    return loadable.reason if isinstance(loadable, Refusal) else ""
+    if isinstance(loadable, Refusal):
+        return loadable.reason
+    if not at_most(count(kernel.body.m) + max(WinogradSchedule.choices("blocks")), MAX_GROUPS):
+        return "blocks are counted with 32 bits"
+    return ""
 
 
 def problem(kernel: Kernel[Contraction]) -> WinogradProblem:
@@ -428,4 +434,5 @@ FAMILY = Family(
     taken=registers_taken,
     emit=emit_winograd,
     template="contraction/winograd/kernel.j2",
+    any_size=True,
 )
