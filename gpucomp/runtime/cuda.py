@@ -464,8 +464,7 @@ class CudaProgram:
                 launch, kernel = self._launches[number], self.plan.kernels[self.plan.launches[number].kernel]
                 assert launch is not None, "a host operator uses no address"
                 launch.set_address(index, address)
-                behind = len(self.plan.launches[number].args) + len(kernel.numbers)
-                for which, one in enumerate(kernel.tensor_maps, behind):
+                for which, one in enumerate(kernel.tensor_maps, len(self.plan.launches[number].args)):
                     if one.parameter == index:
                         launch.set_bytes(which, encoded(self._driver, one, address))
 

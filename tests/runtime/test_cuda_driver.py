@@ -108,6 +108,21 @@ def test_descriptors_are_made_once_and_replays_use_them():
     assert driver.done("capture", "replay") == ["capture", "replay", "replay"]
 
 
+def test_a_tensor_map_follows_an_array_that_is_read_where_it_lies():
+    program, _, seen = opened([MAP, replace(MAP, parameter=1, extents=(4, 1))])
+    arrays = [program._cupy.array(X), program._cupy.array(2 * X)]
+    arrays[0].device.synchronize()
+
+    for array in (*arrays, *arrays, arrays[0]):  # the second time by a graph
+        program.run({"x": array})
+    program.run({"x": X})
+
+    firsts = [[described(d)["address"] for d in launch] for launch in seen[::2]]
+    places = [int(a.data.ptr) for a in arrays]
+    own, weight = program._own[0], program._memory[1]
+    assert firsts == [[place, weight] for place in (*places, *places, places[0], own)]
+
+
 def test_a_program_for_other_sizes_has_tensor_maps_of_its_own():
     """And numbers of the run after them."""
     seen = []

@@ -215,7 +215,7 @@ def test_a_stream_is_one_of_any_library(cupy):
     stream = cupy.cuda.Stream(non_blocking=True)
 
     assert [stream_of(s) for s in (stream, Torchs(17), Protocols(18), 19, None)] == [stream.ptr, 17, 18, 19, 0]
-    with pytest.raises(UsageError, match="GPC2038 stream: one of CUDA's expected, .* found str"):
+    with pytest.raises(UsageError, match=r"GPC2038 stream: one of CUDA's expected, .* found str"):
         stream_of("0")
 
 
