@@ -9,7 +9,7 @@ from bench import any_shape, packages
 from gpucomp import Dim
 from tests.onnx_builders import model, node, value
 
-SMALL = packages.Model("small==1", "small.onnx", {"x": (Dim("n", 1, 4), Dim("k", 2, 9))})
+SMALL = packages.Model("small==1", "small.onnx", {"x": (Dim("n", 1, 4), Dim("k", 2, 9))}, {"n": 1, "k": 2})
 
 
 @pytest.fixture

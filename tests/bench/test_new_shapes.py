@@ -27,7 +27,7 @@ def test_sizes_are_all_different():
 
 
 def test_arenas_are_compared(monkeypatch, capsys):
-    small = packages.Model("small==1", "small.onnx", {"x": new_shapes.DIMS})
+    small = packages.Model("small==1", "small.onnx", {"x": new_shapes.DIMS}, {})
     monkeypatch.setattr(new_shapes, "MODELS", {"small": small})
     monkeypatch.setattr(new_shapes, "content", lambda model: new_shapes.chain(8).SerializeToString())
 
