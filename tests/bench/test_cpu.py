@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import gpucomp
 from bench import packages
@@ -18,7 +19,7 @@ from bench.cpu import peers, report
 from bench.cpu.adapters import ENGINES, MODEL, TARGET, target_of
 from bench.cpu.compare import Row, compare, ratio, write_inputs
 from bench.cpu.peers import PEERS, PeerError, Worker
-from bench.cpu.torch_models import with_constant_shapes
+from bench.cpu.torch_models import plain, with_constant_shapes
 from bench.cpu.worker import read_inputs
 from bench.models import build, inputs
 from tests.onnx_builders import model, node, value
@@ -357,6 +358,26 @@ def test_gpucomp_compiles_for_the_processor_that_was_asked_for(tmp_path):
     ENGINES["gpucomp"].convert(tmp_path, {})
 
     assert gpucomp.load(tmp_path / "model.gpuc").target == "cpu:x86-64-v2"
+
+
+def test_what_onnx2torch_would_refuse_is_folded_or_written_otherwise(tmp_path):
+    branch = onnx.helper.make_graph([node("Neg", ["d"], ["then"])], "then", [], [value("then", None)])
+    other = onnx.helper.make_graph([node("Abs", ["d"], ["else"])], "else", [], [value("else", None)])
+    nodes = [
+        node("Dropout", ["x"], ["d"]),
+        node("If", ["yes"], ["i"], then_branch=branch, else_branch=other),
+        node("ReduceMax", ["x"], ["high"], keepdims=0),
+        node("Clip", ["i", "low", "high"], ["c"]),
+        node("Reshape", ["c", "shape"], ["y"], allowzero=1),
+    ]
+    weights = {"yes": np.array(True), "low": np.float32(-1), "shape": np.array([6])}
+    onnx.save(model(nodes, [value("x")], [value("y", [6])], weights, opset=17), tmp_path / MODEL)
+
+    found = plain(tmp_path / MODEL)
+
+    assert sorted(one.op_type for one in found.graph.node) == ["Max", "Min", "Neg", "ReduceMax", "Reshape"]
+    x = np.array([[3, 0.5, -2], [-0.25, 1, 2]], np.float32)
+    assert np.array_equal(ReferenceEvaluator(found).run(None, {"x": x})[0], np.clip(-x, -1, x.max()).ravel())
 
 
 def test_shapes_that_torch_would_compute_become_numbers():
