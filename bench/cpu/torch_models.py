@@ -30,6 +30,8 @@ def plain(path: Path) -> Any:
     sources: dict[str, str] = {}
     for node in model.graph.node:
         node.input[:] = [sources.get(name, name) for name in node.input]
+        while node.input and not node.input[-1]:
+            node.input.pop()  # the name of an input that is not there
         if node.op_type == "Dropout":
             sources[node.output[0]] = node.input[0]
         for attribute in [a for a in node.attribute if a.name == "allowzero"]:
@@ -72,7 +74,7 @@ def torch_module(path: Path) -> Any:
 
 @cache
 def _convert_more() -> None:
-    """Add converters to onnx2torch for simple operators that it lacks. Integer and recurrent ones stay refused."""
+    """Add converters to onnx2torch for LSTM, which torch has, and simple operators. Integer ones stay refused."""
     torch = import_module("torch")
     add = import_module("onnx2torch.node_converters.registry").add_converter
     common = import_module("onnx2torch.utils.common")
@@ -93,6 +95,58 @@ def _convert_more() -> None:
             return common.OperationConverterResult(torch_module=Called(function), onnx_mapping=mapping)
 
         add(operation_type=operator_name, version=since)(converted)
+    for since in (7, 14):
+        add(operation_type="LSTM", version=since)(_lstm)
+
+
+def _lstm(node: Any, graph: Any) -> Any:
+    """torch's LSTM for ONNX's with constant weights; raises ``NotImplementedError`` for what torch's does not have."""
+    torch = import_module("torch")
+    common = import_module("onnx2torch.utils.common")
+    x, w, r, b, lengths, *states = [*node.input_values, *8 * [""]][:7]
+    hidden, direction = node.attributes["hidden_size"], node.attributes.get("direction", "forward")
+    others = {
+        name: value for name, value in node.attributes.items() if value and name not in ("hidden_size", "direction")
+    }
+    functions = list(others.pop("activations", ()))
+    if (
+        lengths
+        or len(node.input_values) > 7
+        or others
+        or functions != len(functions) // 3 * ["Sigmoid", "Tanh", "Tanh"]
+    ):
+        raise NotImplementedError("LSTM with lengths of sequences, peepholes, other functions or another layout")
+    if direction == "reverse" or not {w, r} <= graph.initializers.keys():
+        raise NotImplementedError("LSTM that only runs backwards, or whose weights are computed")
+    weights, recurrent = graph.initializers[w].to_torch(), graph.initializers[r].to_torch()
+    lstm = torch.nn.LSTM(weights.shape[2], hidden, bias=bool(b), bidirectional=direction == "bidirectional")
+    biases = graph.initializers[b].to_torch() if b else torch.zeros(len(weights), 8 * hidden)
+
+    def gates(rows: Any) -> Any:
+        """ONNX's input, output, forget, cell as torch's input, forget, cell, output."""
+        i, o, f, c = rows.split(hidden)
+        return torch.cat([i, f, c, o])
+
+    for k, suffix in enumerate(("", "_reverse")[: len(weights)]):
+        values = {"weight_ih": weights[k], "weight_hh": recurrent[k]}
+        if b:
+            values |= dict(zip(("bias_ih", "bias_hh"), biases[k].split(4 * hidden), strict=True))
+        for name, value in values.items():
+            getattr(lstm, f"{name}_l0{suffix}").data = gates(value)
+
+    class Lstm(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = lstm
+
+        def forward(self, x: Any, *states: Any) -> Any:
+            y, (h, c) = self.lstm(x, states or None)
+            by_direction = y.reshape(*y.shape[:2], -1, hidden).transpose(1, 2)
+            return by_direction if len(node.output_values) == 1 else (by_direction, h, c)[: len(node.output_values)]
+
+    inputs = (x, *[name for name in states if name])
+    mapping = common.OnnxMapping(inputs=inputs, outputs=tuple(node.output_values))
+    return common.OperationConverterResult(torch_module=Lstm(), onnx_mapping=mapping)
 
 
 def with_constant_shapes(model: Any, inputs: Sequence[Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from bench.cpu import peers, report
 from bench.cpu.adapters import ENGINES, MODEL, TARGET, target_of
 from bench.cpu.compare import Row, compare, ratio, write_inputs
 from bench.cpu.peers import PEERS, PeerError, Worker
-from bench.cpu.torch_models import plain, with_constant_shapes
+from bench.cpu.torch_models import plain, torch_module, with_constant_shapes
 from bench.cpu.worker import read_inputs
 from bench.models import build, inputs
+from testing.tolerance import assert_matches
 from tests.onnx_builders import model, node, value
 
 FAKE = """
@@ -378,6 +380,29 @@ def test_what_onnx2torch_would_refuse_is_folded_or_written_otherwise(tmp_path):
     assert sorted(one.op_type for one in found.graph.node) == ["Max", "Min", "Neg", "ReduceMax", "Reshape"]
     x = np.array([[3, 0.5, -2], [-0.25, 1, 2]], np.float32)
     assert np.array_equal(ReferenceEvaluator(found).run(None, {"x": x})[0], np.clip(-x, -1, x.max()).ravel())
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.skipif(find_spec("onnx2torch") is None, reason="needs onnx2torch")
+def test_an_lstm_is_torch_s(tmp_path, monkeypatch, direction):
+    torch = pytest.importorskip("torch")
+    for name in ("torchvision", "torchvision.ops"):
+        monkeypatch.setitem(sys.modules, name, None)  # what is put there is taken away after the test
+    ways, rng = 1 + (direction == "bidirectional"), np.random.default_rng(0)
+    shapes = {"w": (ways, 20, 3), "r": (ways, 20, 5), "b": (ways, 40), "h": (ways, 2, 5), "c": (ways, 2, 5)}
+    weights = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    lstm = node("LSTM", ["x", "w", "r", "b", "", "h", "c"], ["y", "yh", "yc"], hidden_size=5, direction=direction)
+    proto = model(
+        [lstm], [value("x", [7, 2, 3])], [value("y", None), value("yh", None), value("yc", None)], weights, 14
+    )
+    onnx.save(proto, tmp_path / MODEL)
+    x = rng.standard_normal((7, 2, 3), np.float32)
+
+    found = torch_module(tmp_path / MODEL)(torch.from_numpy(x))
+
+    expected = gpucomp.compile(proto, target="cpu").run({"x": x})
+    for name, tensor in zip(("y", "yh", "yc"), found, strict=True):
+        assert_matches(tensor.detach().numpy(), expected[name], terms=64)
 
 
 def test_shapes_that_torch_would_compute_become_numbers():
