@@ -17,8 +17,9 @@ from gpucomp.cli.compare import relative_error
 
 # relative L2 error. At f32 Winograd with large tiles stays below this, a wrong result does not. bf16 rounds by up to 2^-8
 # of a number between any two layers: dozens of layers add up to some hundredths. In models that multiply bytes a difference in
-# the last bit of an f32 becomes one step of a quantization, and steps add up
-TOLERANCE = {"fp32": 1e-3, "bf16": 8e-2, "bytes": 8e-2}
+# the last bit of an f32 becomes one step of a quantization: one such step of 147,456 numbers became 0.15 at the end of an encoder
+# of eight layers, while a wrong computation is about 1
+TOLERANCE = {"fp32": 1e-3, "bf16": 8e-2, "bytes": 0.25}
 OURS, THEIRS = "gpucomp", "onnxruntime"
 REST_S = 0.02  # pause between two engines, because their threads spin for a while after a run
 
