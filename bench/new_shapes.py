@@ -2,7 +2,7 @@
 
     python -m bench.new_shapes                          # a chain of 134 pools and softmaxes, 10,000 sets of sizes
     python -m bench.new_shapes --shapes 500 --json new.json
-    python -m bench.new_shapes --arena minilm nudenet   # arenas of real models, see bench.any_shape
+    python -m bench.new_shapes --arena minilm nudenet   # arenas of real models, see bench.packages
 
 ``plan`` is the time for the numbers and the arena of a new set of sizes, ``program`` that until it can run. ``grown`` is how much
 more memory the process has after all runs than after the first hundred; threads and open files are counted too. ``--arena``
@@ -26,8 +26,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import gpucomp
-from bench.any_shape import MODELS, content, drawn
+from bench.any_shape import drawn
 from bench.options import parser_of
+from bench.packages import MODELS, content
 from gpucomp import Dim
 from gpucomp.artifact.arena import Lifetime, plan_arena
 from gpucomp.artifact.open_plan import placed

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 import gpucomp
-from bench.any_shape import LEAST, MODELS, content
+from bench.any_shape import LEAST
 from bench.options import add_shared, parser_of
+from bench.packages import MODELS, content
 from gpucomp import Dim
 from gpucomp.cli.compare import distance
 

@@ -8,7 +8,7 @@ round to fewer bits, unless the folder asks for bf16 and the engine has it.
 from __future__ import annotations
 
 import contextlib
-import operator
+import re
 import subprocess
 import sys
 import sysconfig
@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
+
+from bench.cpu.torch_models import torch_module, with_constant_shapes
 
 Arrays = Mapping[str, np.ndarray]
 ALL_CORES = 1  # TVM's ThreadGroup::AffinityMode::kBig: all cores if they are alike
@@ -41,6 +42,11 @@ def precision_of(folder: Path) -> str:
 def target_of(folder: Path) -> str:
     """``cpu``, or the name of one of its processors; gpucomp then uses only that processor's instructions."""
     return _said(folder / TARGET, "cpu")
+
+
+def are_images(inputs: Arrays) -> bool:
+    """Whether engines that prefer NHWC get the inputs in that layout."""
+    return all(a.ndim == 4 for a in inputs.values())
 
 
 def _said(file: Path, otherwise: str) -> str:
@@ -188,43 +194,23 @@ class Mnn:
         return results
 
 
-def without_dropout(path: Path) -> Any:
-    """The model without Dropout nodes, which do nothing in inference; onnx2torch refuses Dropout of opset 7."""
-    import onnx
-
-    model = onnx.load(path)
-    sources: dict[str, str] = {}
-    for node in model.graph.node:
-        node.input[:] = [sources.get(name, name) for name in node.input]
-        if node.op_type == "Dropout":
-            sources[node.output[0]] = node.input[0]
-    kept = [node for node in model.graph.node if node.op_type != "Dropout"]
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
-    return model
-
-
 class Torch:
     """Eager mode with images in channels_last, torch's fastest layout."""
 
-    compiled = False
+    backend = ""
 
     def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
         torch = self._torch = import_module("torch")
         self.version = torch.__version__
         torch.set_num_threads(threads)
-        for name in ("torchvision", "torchvision.ops"):
-            # onnx2torch imports these packages for detection operators; their CUDA wheels fail with a CPU-only torch
-            empty = sys.modules[name] = ModuleType(name)
-            empty.__dict__["__getattr__"] = lambda _: None
-        model = import_module("onnx2torch").convert(without_dropout(folder / MODEL)).eval()
+        model = torch_module(folder / MODEL)
         self._inputs = [torch.from_numpy(np.array(a)) for a in inputs.values()]
-        if all(t.dim() == 4 for t in self._inputs):
+        if are_images(inputs):
             model = model.to(memory_format=torch.channels_last)
             self._inputs = [t.to(memory_format=torch.channels_last) for t in self._inputs]
-        if self.compiled:
+        if self.backend:
             import_module("torch._inductor.config").freezing = True
-            model = torch.compile(with_constant_shapes(model, self._inputs))
+            model = torch.compile(with_constant_shapes(model, self._inputs), backend=self.backend)
         self._model: Callable[..., Any] = model
 
     def run(self) -> list[np.ndarray]:
@@ -233,56 +219,62 @@ class Torch:
         return [t.numpy() for t in (found if isinstance(found, (tuple, list)) else (found,))]
 
 
-def with_constant_shapes(model: Any, inputs: Sequence[Any]) -> Any:
-    """An onnx2torch module whose shapes, slices and splits are Python numbers, recorded in one run with ``inputs``.
-
-    onnx2torch keeps them as constant tensors; each breaks the graph for torch.compile, or makes it fail.
-    """
-    torch = import_module("torch")
-    fx = import_module("torch.fx")
-    seen: dict[Any, Any] = {}
-
-    class Recorder(fx.Interpreter):  # type: ignore[name-defined, misc]
-        def run_node(self, n: Any) -> Any:
-            seen[n] = super().run_node(n)
-            return seen[n]
-
-    with torch.inference_mode():
-        Recorder(model).run(*inputs)
-    for node in [n for n in model.graph.nodes if n.op == "call_module" and n.args]:
-        module, x, found = model.get_submodule(node.target), node.args[0], seen[node]
-        name = type(module).__name__.removeprefix("Onnx")
-        call: tuple[Any, ...]
-        if name.startswith(("Reshape", "Squeeze", "Unsqueeze", "Flatten")):
-            call = torch.reshape, (x, tuple(found.shape))
-        elif name.startswith("Expand"):
-            call = torch.broadcast_to, (x, tuple(found.shape))
-        elif name == "Split13":
-            call = torch.split, (x, [part.shape[module.axis] for part in found], module.axis)
-        elif name == "Slice":
-            starts, ends, *others = (seen[a].tolist() for a in node.args[1:])
-            axes, steps = [*others, *[list(range(len(starts))), [1] * len(starts)][len(others) :]]
-            if min(steps) < 1:
-                continue
-            index = [slice(None)] * seen[x].dim()
-            for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-                index[axis] = slice(start, end, step)
-            call = operator.getitem, (x, tuple(index))
-        else:
-            continue
-        with model.graph.inserting_before(node):
-            plain = model.graph.call_function(*call)
-        node.replace_all_uses_with(plain)
-        model.graph.erase_node(node)
-        seen[plain] = found
-    model.recompile()
-    return model
-
-
 class Inductor(Torch):
     """``torch.compile`` with frozen weights."""
 
-    compiled = True
+    backend = "inductor"
+
+
+class Zentorch(Torch):
+    """The same with AMD's backend."""
+
+    backend = "zentorch"
+
+    def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
+        import_module("zentorch")
+        super().__init__(folder, inputs, threads)
+        self.version = version("zentorch")
+
+
+class Xnnpack:
+    """LiteRT, which gives the operators that XNNPACK has to XNNPACK; images are in NHWC, the only layout that it has."""
+
+    def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
+        interpreter = import_module("ai_edge_litert.interpreter").Interpreter
+        self.version = version("ai-edge-litert")
+        self._net = interpreter(str(folder / "model.tflite"), num_threads=threads)
+        self._net.allocate_tensors()
+
+        def by_number(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return sorted(details, key=lambda one: int(re.findall(r"\d+", one["name"])[-1]))
+
+        self._images = are_images(inputs)
+        feeds = [np.ascontiguousarray(np.moveaxis(a, 1, -1)) if self._images else a for a in inputs.values()]
+        tensors = by_number(self._net.get_input_details())  # indices are i32 in LiteRT
+        self._inputs = [(one["index"], a.astype(one["dtype"])) for one, a in zip(tensors, feeds, strict=True)]
+        self._outputs = [one["index"] for one in by_number(self._net.get_output_details())]
+
+    @staticmethod
+    def convert(folder: Path, inputs: Arrays) -> None:
+        torch = import_module("torch")
+        examples = tuple(torch.from_numpy(np.array(a)) for a in inputs.values())
+        model = with_constant_shapes(torch_module(folder / MODEL), examples)
+        litert = import_module("litert_torch")
+        if are_images(inputs):
+            with torch.inference_mode():
+                found = model(*examples)
+            outputs = found if isinstance(found, (tuple, list)) else (found,)
+            last = [k for k, t in enumerate(outputs) if t.dim() == 4]
+            model = litert.to_channel_last_io(model, args=list(range(len(examples))), outputs=last)
+            examples = tuple(t.permute(0, 2, 3, 1).contiguous() for t in examples)
+        litert.convert(model, examples).export(str(folder / "model.tflite"))
+
+    def run(self) -> list[np.ndarray]:
+        for place, array in self._inputs:
+            self._net.set_tensor(place, array)
+        self._net.invoke()
+        found = [self._net.get_tensor(place) for place in self._outputs]
+        return [np.moveaxis(a, -1, 1) if self._images and a.ndim == 4 else a for a in found]
 
 
 class Tvm:
@@ -379,4 +371,6 @@ ENGINES: dict[str, type[Any]] = {
     "tvm": Tvm,
     "iree": Iree,
     "tinygrad": Tinygrad,
+    "zentorch": Zentorch,
+    "xnnpack": Xnnpack,
 }

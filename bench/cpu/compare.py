@@ -16,9 +16,11 @@ from bench.cpu.worker import INPUTS
 from gpucomp.cli.compare import relative_error
 
 # relative L2 error. At f32 Winograd with large tiles stays below this, a wrong result does not. bf16 rounds by up to 2^-8
-# of a number between any two layers: dozens of layers add up to some hundredths
-TOLERANCE = {"fp32": 1e-3, "bf16": 8e-2}
-OURS = "gpucomp"
+# of a number between any two layers: dozens of layers add up to some hundredths. In models that multiply bytes a difference in
+# the last bit of an f32 becomes one step of a quantization: one such step of 147,456 numbers became 0.15 at the end of an encoder
+# of eight layers, while a wrong computation is about 1
+TOLERANCE = {"fp32": 1e-3, "bf16": 8e-2, "bytes": 0.25}
+OURS, THEIRS = "gpucomp", "onnxruntime"
 REST_S = 0.02  # pause between two engines, because their threads spin for a while after a run
 
 
@@ -30,6 +32,7 @@ class Row:
     rounds_ms  milliseconds of every run, by round
     error      relative L2 error against the reference's outputs
     busy       CPU seconds over wall seconds of its turns; far below the number of threads, others used the machine
+    level      what restricted it to some of the processor's instructions; empty: it uses all
     """
 
     model: str
@@ -45,6 +48,7 @@ class Row:
     wall_s: float = 0.0
     resident_mb: float | None = None
     peak_mb: float | None = None
+    level: str = ""
 
     @property
     def samples_ms(self) -> list[float]:
@@ -95,14 +99,17 @@ def compare(
     rounds: int,
     turn_s: float,
     tolerance: float = TOLERANCE["fp32"],
+    expected: Sequence[np.ndarray] | None = None,
+    level: Callable[[str], str] = lambda name: "",
 ) -> list[Row]:
-    """One row for each engine, in the order of ``peers``; the first that runs is the reference.
+    """One row for each engine, in the order of ``peers``; the first that runs is the reference, unless there is ``expected``.
 
-    ``folder`` has the model and its inputs. The row of an engine that fails has the reason.
+    ``folder`` has the model and its inputs. The row of an engine that fails has the reason. Beside ``expected`` onnxruntime's
+    error is in its row, and does not end it: without VNNI its sums of products of bytes saturate, and so do its users'.
     """
-    rows = {name: Row(model, name, threads) for name in peers}
+    rows = {name: Row(model, name, threads, level=level(name)) for name in peers}
     workers: dict[str, Worker] = {}
-    expected: list[np.ndarray] | None = None
+    told = {THEIRS} if expected is not None else set()
     with ExitStack() as stack:
         for name, row in rows.items():
             try:
@@ -112,7 +119,7 @@ def compare(
                 if expected is None:
                     expected = outputs
                 row.error = _error(outputs, expected)
-                if not row.error <= tolerance:
+                if not row.error <= tolerance and name not in told:
                     raise PeerError(f"wrong output: relative L2 error {row.error:.2e}")
                 workers[name] = worker
             except PeerError as error:

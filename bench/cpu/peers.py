@@ -10,8 +10,8 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,7 +24,9 @@ VENVS = Path.home() / ".cache" / "gpucomp-peers"
 class Peer:
     """``requirements`` go into the environment ``venv``; the packages ``alone`` are installed without their dependencies.
 
-    ``variables`` are set for its processes. A value with ``|`` lists programs; the first that is installed is used.
+    ``variables`` are set for its processes. A value with ``|`` lists programs; the first that is installed is used. With
+    ``levels`` the engine uses only instructions of a level of x86-64, if these variables are set; an engine without them has no
+    such switch and uses all instructions of the processor.
     """
 
     name: str
@@ -32,24 +34,49 @@ class Peer:
     requirements: tuple[str, ...]
     alone: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+ONEDNN = {
+    "x86-64-v2": ("ONEDNN_MAX_CPU_ISA=SSE41",),
+    "x86-64-v3": ("ONEDNN_MAX_CPU_ISA=AVX2",),
+    "x86-64-v4": ("ONEDNN_MAX_CPU_ISA=AVX512_CORE",),
+}
+# oneDNN, torch's own kernels (torch.compile's too), MKL's products
+TORCH = {
+    "x86-64-v3": (*ONEDNN["x86-64-v3"], "ATEN_CPU_CAPABILITY=avx2", "MKL_ENABLE_INSTRUCTIONS=AVX2"),
+    "x86-64-v4": (*ONEDNN["x86-64-v4"], "ATEN_CPU_CAPABILITY=avx512", "MKL_ENABLE_INSTRUCTIONS=AVX512"),
+}
+ZENTORCH = {
+    "x86-64-v3": (*TORCH["x86-64-v3"], "AOCL_DLP_ENABLE_INSTRUCTIONS=AVX2"),
+    "x86-64-v4": (*TORCH["x86-64-v4"], "AOCL_DLP_ENABLE_INSTRUCTIONS=AVX512"),
+}
+TORCH_PACKAGES = ("torch==2.13.0", "onnx==1.23.2", "onnxruntime==1.31.1", "numpy")
+ONNX2TORCH = ("onnx2torch==1.5.15",)
 CLANG = "CC=clang-21|clang-20|clang-19|clang-18|clang"
 
 # versions that work together. pnnx depends on torch, but its ONNX converter, a binary, does not use it; onnx2torch depends on
-# torchvision, which only detectors need. tinygrad needs a recent clang on the PATH, which no wheel contains
+# torchvision, which only detectors need, and onnxruntime folds constants for it. zentorch is built for one version of torch.
+# tinygrad needs a recent clang on the PATH, which no wheel contains
 PEERS = {
     peer.name: peer
     for peer in (
         Peer("onnxruntime", "onnxruntime", ("onnxruntime==1.31.1", "numpy")),
-        Peer("openvino", "openvino", ("openvino==2026.4.1", "numpy")),
+        Peer("openvino", "openvino", ("openvino==2026.4.1", "numpy"), levels=ONEDNN),
         Peer("ncnn", "ncnn", ("ncnn==1.0.20261020", "numpy"), ("pnnx==20261020",)),
         Peer("mnn", "mnn", ("MNN==3.6.1", "numpy")),
-        Peer("torch", "torch", ("torch==2.13.0", "onnx==1.23.2", "numpy"), ("onnx2torch==1.5.15",)),
+        Peer("torch", "torch", TORCH_PACKAGES, ONNX2TORCH, levels=TORCH),
         Peer("tvm", "tvm", ("apache-tvm==0.27.0.post1", "onnx==1.23.2", "numpy")),
         Peer("iree", "iree", ("iree-base-compiler[onnx]==3.13.0", "iree-base-runtime==3.13.0", "numpy")),
         Peer("tinygrad", "tinygrad", ("tinygrad==0.14.0", "numpy"), variables=("DEV=CPU", CLANG)),
-        Peer("inductor", "torch", ("torch==2.13.0", "onnx==1.23.2", "numpy"), ("onnx2torch==1.5.15",)),
+        Peer("inductor", "torch", TORCH_PACKAGES, ONNX2TORCH, levels=TORCH),
+        Peer("zentorch", "zentorch", ("zentorch==2.13.0.2", *TORCH_PACKAGES), ONNX2TORCH, levels=ZENTORCH),
+        Peer(
+            "xnnpack",
+            "xnnpack",
+            ("ai-edge-litert==2.3.0", "litert-torch==0.10.0", *TORCH_PACKAGES),
+            ONNX2TORCH,
+        ),
     )
 }
 
@@ -80,9 +107,9 @@ def python_of(name: str, venvs: Path) -> Path:
     return python
 
 
-def convert(name: str, python: Path, folder: Path, timeout_s: float) -> None:
+def convert(name: str, python: Path, folder: Path, timeout_s: float, target: str = "cpu") -> None:
     """Let the engine convert the model in ``folder``. Raises ``PeerError``."""
-    command = [*python_with(name, python), "-m", "bench.cpu.worker", name, str(folder)]
+    command = [*python_with(name, python, target), "-m", "bench.cpu.worker", name, str(folder)]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, errors="replace")
     except subprocess.TimeoutExpired:
@@ -168,9 +195,21 @@ class Worker:
         self._errors.close()
 
 
-def python_with(name: str, python: Path) -> list[str]:
-    """The command for an interpreter with the peer's variables."""
-    found = ["env"]
+def variables_for(name: str, target: str) -> tuple[str, ...]:
+    """What restricts the peer to the instructions of ``target``, as ``NAME=VALUE``; nothing if it has no such switch."""
+    return PEERS[name].levels.get(target.partition(":")[2], ()) if name in PEERS else ()
+
+
+def instructions(name: str, target: str) -> str:
+    """Which instructions the engine uses when gpucomp compiles for ``target``; empty for all of the processor's."""
+    if name == "gpucomp":
+        return target.partition(":")[2]
+    return " ".join(variables_for(name, target))
+
+
+def python_with(name: str, python: Path, target: str = "cpu") -> list[str]:
+    """The command for an interpreter with the peer's variables, restricted to ``target`` if the peer can be."""
+    found = ["env", *variables_for(name, target)]
     for variable in PEERS[name].variables if name in PEERS else ():
         key, _, values = variable.partition("=")
         programs = values.split("|")
@@ -178,6 +217,6 @@ def python_with(name: str, python: Path) -> list[str]:
     return [*found, str(python)]
 
 
-def start(name: str, python: Path, timeout_s: float) -> Worker:
+def start(name: str, python: Path, timeout_s: float, target: str = "cpu") -> Worker:
     """Start a process of the peer, which waits for a model."""
-    return Worker([*python_with(name, python), "-m", "bench.cpu.worker"], timeout_s)
+    return Worker([*python_with(name, python, target), "-m", "bench.cpu.worker"], timeout_s)

@@ -8,7 +8,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from bench.cpu.compare import OURS, Row, ratio
+from bench.cpu.compare import OURS, THEIRS, Row, ratio
+
+GOAL = 1.2  # times as fast as the fastest of the others
 
 
 def page(tables: str, methods: Sequence[dict[str, Any]]) -> str:
@@ -18,16 +20,24 @@ def page(tables: str, methods: Sequence[dict[str, Any]]) -> str:
         machine = method["machine"]
         lines.append(
             f"- `python -m bench.cpu {method['command']}`: batch {method['batch']}, {method['rounds']} rounds of "
-            f"{method['turn_ms']:g} ms an engine; {machine['processor']}, {machine['cpus']} cores"
+            f"{method['turn_ms']:g} ms an engine; {machine['processor']}, {machine['cpus']} cores{_instructions(method)}"
         )
     how = "Ratios are the engine's time over gpucomp's in the same round, with their quartiles: above 1, gpucomp is faster."
     return "\n".join(["# Engines side by side on the CPU", "", *lines, "", how, "", tables, ""])
 
 
+def _instructions(method: dict[str, Any]) -> str:
+    """What the processor has of the instructions that matter, widest vectors first."""
+    found = set(method.get("instructions", ()))
+    names = {"avx512f": "AVX-512", "avx2": "AVX2", "avx512vnni": "VNNI", "avxvnni": "AVX-VNNI", "amx-int8": "AMX"}
+    said = [name for feature, name in names.items() if feature in found]
+    return f" ({', '.join(said)})" if said else ""
+
+
 def rows_of(data: dict[str, Any]) -> list[Row]:
     """The rows in data of ``as_json``."""
     names = [field.name for field in fields(Row)]
-    return [Row(**{name: row[name] for name in names}) for row in data["rows"]]
+    return [Row(**{name: row[name] for name in names if name in row}) for row in data["rows"]]
 
 
 def as_json(rows: Sequence[Row], methods: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -54,8 +64,41 @@ def _ours(rows: Sequence[Row]) -> dict[tuple[str, int], Row]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Ratios, with a row for each model and a column for each engine; then all figures; then failures."""
-    return "\n".join([*_ratios(rows), "", *_details(rows), *_failures(rows)])
+    """Ratios, with a row for each model and a column for each engine; who leads where; all figures; failures."""
+    return "\n".join([*_ratios(rows), "", *_leaders(rows), *_levels(rows), "", *_details(rows), *_failures(rows)])
+
+
+def _leaders(rows: Sequence[Row]) -> list[str]:
+    """Which engine is the fastest on which models, and by how much; where onnxruntime is faster than gpucomp."""
+    ours = _ours(rows)
+    ratios: dict[str, dict[str, float]] = {}  # model to the other engines' times over gpucomp's
+    for row in rows:
+        mine = ours.get((row.model, row.threads))
+        if row.peer != OURS and mine is not None and (three := ratio(row, mine)):
+            ratios.setdefault(f"{row.model} at {row.threads}", {})[row.peer] = three[1]
+    best = {model: min(found.items(), key=lambda one: one[1]) for model, found in ratios.items()}
+    enough = sum(value >= GOAL for _, value in best.values())
+    leads = sum(value >= 1 for _, value in best.values())
+    lines = [f"{OURS} is the fastest on {leads} of {len(best)} models, by {GOAL:g} times or more on {enough}."]
+    for peer in sorted({peer for peer, value in best.values() if value < 1}):
+        beaten = [f"{model} ({1 / value:.2f})" for model, (name, value) in best.items() if name == peer and value < 1]
+        lines.append(f"{peer} is the fastest, by so many times, on: {', '.join(beaten)}.")
+    behind = [f"{model} ({1 / found[THEIRS]:.2f})" for model, found in ratios.items() if found.get(THEIRS, 1) < 1]
+    if behind:
+        lines.append(f"{THEIRS} is faster than {OURS} on: {', '.join(behind)}.")
+    return [f"- {line}" for line in lines] if best else []
+
+
+def _levels(rows: Sequence[Row]) -> list[str]:
+    """What each engine was restricted to, if any was."""
+    levels = {row.peer: row.level for row in rows}
+    if not any(levels.values()):
+        return []
+    free = [peer for peer, level in levels.items() if not level]
+    lines = [f"{peer} was restricted: {level}." for peer, level in levels.items() if level]
+    if free:
+        lines.append(f"{', '.join(free)} used all instructions of the processor: there is no switch for them.")
+    return ["", *(f"- {line}" for line in lines)]
 
 
 def _ratios(rows: Sequence[Row]) -> list[str]:

@@ -200,7 +200,7 @@ def inputs(model_or_name: onnx.ModelProto | str, seed: int = 0) -> dict[str, np.
         tensor = value.type.tensor_type
         shape = tuple(dim.dim_value for dim in tensor.shape.dim)
         if tensor.elem_type == TensorProto.FLOAT:
-            drawn[value.name] = _images(rng, shape)
+            drawn[value.name] = images(rng, shape)
         elif value.name in rows:
             drawn[value.name] = rng.integers(0, rows[value.name], shape)
         else:
@@ -209,7 +209,7 @@ def inputs(model_or_name: onnx.ModelProto | str, seed: int = 0) -> dict[str, np.
     return drawn
 
 
-def _images(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+def images(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Patches of 16 by 16 plus noise, of equal variance: white noise alone averages out in a deep network."""
     *planes, height, width = shape
     patches = rng.standard_normal((*planes, -(-height // 16), -(-width // 16)), np.float32)

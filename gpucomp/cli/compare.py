@@ -146,7 +146,7 @@ def onnxruntime_session(model: Path | bytes, *, optimised: bool = True, threads:
 
     levels = onnxruntime.GraphOptimizationLevel
     level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
-    if not optimised and not _multiplies_bytes(model):
+    if not optimised and not multiplies_bytes(model):
         return session(level, exact=False)
     try:
         return session(levels.ORT_ENABLE_ALL if optimised else levels.ORT_ENABLE_EXTENDED, exact=True)
@@ -154,7 +154,7 @@ def onnxruntime_session(model: Path | bytes, *, optimised: bool = True, threads:
         return session(level, exact=False)
 
 
-def _multiplies_bytes(model: Path | bytes) -> bool:
+def multiplies_bytes(model: Path | bytes) -> bool:
     """Whether a node multiplies bytes, in functions and control flow too. False for a model that cannot be read."""
     import onnx
     from google.protobuf.message import DecodeError

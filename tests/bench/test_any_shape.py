@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from bench import any_shape
+from bench import any_shape, packages
 from gpucomp import Dim
-from gpucomp.runtime.inputs import TensorSpec
 from tests.onnx_builders import model, node, value
 
-SMALL = any_shape.Model("small==1", "small.onnx", {"x": (Dim("n", 1, 4), Dim("k", 2, 9))})
+SMALL = packages.Model("small==1", "small.onnx", {"x": (Dim("n", 1, 4), Dim("k", 2, 9))}, {"n": 1, "k": 2})
 
 
 @pytest.fixture
@@ -47,29 +46,6 @@ def test_the_ends_of_the_ranges_come_first():
 
     assert found[:2] == [{"n": 1, "h": 32}, {"n": 4, "h": 96}]
     assert all(sizes["h"] in (32, 64, 96) and 1 <= sizes["n"] <= 4 for sizes in found)
-
-
-def test_inputs_are_what_their_names_and_types_say():
-    specs = [
-        TensorSpec("x", "f32", (Dim("n"), 3)),
-        TensorSpec("ids", "i64", (Dim("n"), 50)),
-        TensorSpec("token_type_ids", "i64", (5,)),
-        TensorSpec("attention_mask", "i64", (5,)),
-        TensorSpec("mask", "bool", (5,)),
-    ]
-    found = any_shape.fed(specs, {"n": 2}, np.random.default_rng(0))
-
-    assert {name: (a.dtype, a.shape) for name, a in found.items()} == {
-        "x": (np.float32, (2, 3)),
-        "ids": (np.int64, (2, 50)),
-        "token_type_ids": (np.int64, (5,)),
-        "attention_mask": (np.int64, (5,)),
-        "mask": (np.bool_, (5,)),
-    }
-    assert 0 < found["ids"].max() < any_shape.WORDS
-    assert found["attention_mask"].all()
-    assert not found["token_type_ids"].any()
-    assert not found["mask"].any()
 
 
 def test_an_unknown_model_is_told(capsys):

@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import gpucomp
+from bench import packages
 from bench.cpu import __main__ as program
 from bench.cpu import peers, report
-from bench.cpu.adapters import ENGINES, MODEL, TARGET, target_of, with_constant_shapes
+from bench.cpu.adapters import ENGINES, MODEL, TARGET, target_of
 from bench.cpu.compare import Row, compare, ratio, write_inputs
 from bench.cpu.peers import PEERS, PeerError, Worker
+from bench.cpu.torch_models import plain, torch_module, with_constant_shapes
 from bench.cpu.worker import read_inputs
 from bench.models import build, inputs
+from testing.tolerance import assert_matches
+from tests.onnx_builders import model, node, value
 
 FAKE = """
 import json, os, sys, time
@@ -52,14 +58,14 @@ for line in sys.stdin:
 def together(tmp_path):
     """Rows of fake engines: name to (behaviour, milliseconds); behaviour None: it is not installed."""
 
-    def run(engines, rounds=2):
+    def run(engines, rounds=2, **more):
         def opens(name):
             how, ms = engines[name]
             if how is None:
                 return Worker([str(peers.python_of("onnxruntime", tmp_path / "nowhere"))], 1), 0.0
             return Worker([sys.executable, "-c", FAKE, how, str(ms)], 1.0 if "hangs" in how else 20.0), 0.25
 
-        found = compare("m", tmp_path, list(engines), opens, threads=2, rounds=rounds, turn_s=0.0)
+        found = compare("m", tmp_path, list(engines), opens, threads=2, rounds=rounds, turn_s=0.0, **more)
         return {row.peer: row for row in found}
 
     return run
@@ -111,6 +117,18 @@ def test_a_result_without_a_batch_axis_is_the_same_result(together):
     assert rows["ncnn"].error == 0
 
 
+def test_exact_sums_are_the_reference_and_the_error_of_onnxruntime_is_told(together):
+    right = [np.arange(1.0, 8.0).reshape(1, 7)]
+    engines = {"onnxruntime": ("wrong", 6.0), "gpucomp": ("right", 4.0), "mnn": ("wrong", 5.0)}
+
+    rows = together(engines, expected=right)
+
+    assert (rows["onnxruntime"].failure, rows["onnxruntime"].error) == ("", pytest.approx(1e-2))
+    assert rows["onnxruntime"].median_ms == 6
+    assert (rows["gpucomp"].failure, rows["gpucomp"].error) == ("", 0)
+    assert rows["mnn"].failure.startswith("wrong output")
+
+
 def test_the_first_that_runs_is_the_reference(together):
     rows = together({"onnxruntime": ("dies in load", 1.0), "mnn": ("wrong", 2.0), "gpucomp": ("right", 3.0)})
 
@@ -138,6 +156,50 @@ def test_the_tables_have_ratios_their_spread_and_what_failed():
     assert lines[4] == "| geometric mean | | | 1.12 | 1.12 | - |"
     assert "| a | 2 | onnxruntime | 1 | 5.000 | 20.0 | 666.667 | 2.00 | 0.0e+00 | 0.0 | 0.00 | - | 90 |" in lines
     assert lines[-1] == "| a | 2 | mnn | it died (signal 11): a/b |"
+
+
+def test_the_tables_say_who_leads_where():
+    text = report.markdown(
+        [*ROWS, Row("b", "openvino", 2, version="3", error=0.0, rounds_ms=[[1.6]], cpu_s=1, wall_s=1)]
+    )
+
+    assert "- gpucomp is the fastest on 1 of 2 models, by 1.2 times or more on 1.\n" in text
+    assert "- onnxruntime is the fastest, by so many times, on: b at 2 (2.00).\n" in text
+    assert "- onnxruntime is faster than gpucomp on: b at 2 (2.00).\n" in text
+    assert "openvino is" not in text
+    assert "restricted" not in text
+
+
+def test_the_tables_say_which_engines_could_be_restricted():
+    target = "cpu:x86-64-v3"
+    rows = [
+        Row("a", peer, 2, error=0.0, rounds_ms=[[4.0]], cpu_s=2, wall_s=1, level=peers.instructions(peer, target))
+        for peer in ("onnxruntime", "gpucomp", "openvino", "xnnpack")
+    ]
+
+    lines = report.markdown(rows).splitlines()
+
+    assert "- gpucomp was restricted: x86-64-v3." in lines
+    assert "- openvino was restricted: ONEDNN_MAX_CPU_ISA=AVX2." in lines
+    assert "- onnxruntime, xnnpack used all instructions of the processor: there is no switch for them." in lines
+    assert " ".join(peers.python_with("openvino", Path("python"), target)) == "env ONEDNN_MAX_CPU_ISA=AVX2 python"
+    assert peers.python_with("openvino", Path("python")) == ["env", "python"]
+    assert peers.instructions("openvino", "cpu:haswell") == ""
+
+
+def test_reports_of_older_runs_can_still_be_merged():
+    data = json.loads(json.dumps(report.as_json(ROWS, [])))
+    for row in data["rows"]:
+        del row["level"]
+
+    assert report.rows_of(data) == ROWS
+
+
+def test_the_page_says_what_the_processor_has():
+    method = {"command": "run", "batch": 1, "rounds": 3, "turn_ms": 60, "machine": {"processor": "P", "cpus": 2}}
+
+    assert "P, 2 cores\n" in report.page("", [method])
+    assert "P, 2 cores (AVX2, AVX-VNNI)\n" in report.page("", [method | {"instructions": ["avx", "avx2", "avxvnni"]}])
 
 
 def test_the_tables_say_so_where_gpucomp_itself_failed():
@@ -249,6 +311,35 @@ def test_unknown_models_and_engines_are_named(monkeypatch, capsys):
     assert "unknown: tensorflow, resnet19" in capsys.readouterr().err
 
 
+@pytest.fixture
+def packaged(monkeypatch):
+    """A package with a small model that multiplies bytes."""
+    weights = {"w": np.arange(-6, 6, dtype=np.int8).reshape(4, 3)}
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node("MatMulInteger", ["q", "w", "z"], ["i"]),
+        node("Cast", ["i"], ["f"], to=onnx.TensorProto.FLOAT),
+        node("Mul", ["f", "s"], ["y"]),
+    ]
+    proto = model(nodes, [value("x", ["n", 4])], [value("y", ["n", 3])], weights)
+    small = packages.Model("small==1", "small.onnx", {"x": (gpucomp.Dim("n", 1, 9), 4)}, {"n": 5})
+    monkeypatch.setattr(packages, "MODELS", {"small": small})
+    monkeypatch.setattr(packages, "content", lambda one: proto.SerializeToString())
+
+
+def test_models_of_packages_are_measured_at_one_size(packaged, monkeypatch, tmp_path):
+    less = ["--rounds", "1", "--turn", "1", "--threads", "1", "--peers", "gpucomp", "--out", str(tmp_path / "cpu")]
+    monkeypatch.setattr(sys, "argv", ["bench.cpu", "run", "--packages", *less])
+
+    assert program.main() == 0
+
+    data = json.loads((tmp_path / "cpu.json").read_text())
+    ((model, error),) = [(row["model"], row["error"]) for row in data["rows"]]
+    assert model == "small"
+    assert error < 1e-6, "compared with exact sums, as it is the only engine"
+    assert data["methods"][0]["target"] == "cpu"
+
+
 def test_inputs_come_back_in_the_model_s_order(tmp_path):
     graph = build("bert_base", reduced=True)
     given = inputs(graph)
@@ -269,6 +360,49 @@ def test_gpucomp_compiles_for_the_processor_that_was_asked_for(tmp_path):
     ENGINES["gpucomp"].convert(tmp_path, {})
 
     assert gpucomp.load(tmp_path / "model.gpuc").target == "cpu:x86-64-v2"
+
+
+def test_what_onnx2torch_would_refuse_is_folded_or_written_otherwise(tmp_path):
+    branch = onnx.helper.make_graph([node("Neg", ["d"], ["then"])], "then", [], [value("then", None)])
+    other = onnx.helper.make_graph([node("Abs", ["d"], ["else"])], "else", [], [value("else", None)])
+    nodes = [
+        node("Dropout", ["x"], ["d"]),
+        node("If", ["yes"], ["i"], then_branch=branch, else_branch=other),
+        node("ReduceMax", ["x"], ["high"], keepdims=0),
+        node("Clip", ["i", "low", "high"], ["c"]),
+        node("Reshape", ["c", "shape"], ["y"], allowzero=1),
+    ]
+    weights = {"yes": np.array(True), "low": np.float32(-1), "shape": np.array([6])}
+    onnx.save(model(nodes, [value("x")], [value("y", [6])], weights, opset=17), tmp_path / MODEL)
+
+    found = plain(tmp_path / MODEL)
+
+    assert sorted(one.op_type for one in found.graph.node) == ["Max", "Min", "Neg", "ReduceMax", "Reshape"]
+    x = np.array([[3, 0.5, -2], [-0.25, 1, 2]], np.float32)
+    assert np.array_equal(ReferenceEvaluator(found).run(None, {"x": x})[0], np.clip(-x, -1, x.max()).ravel())
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.skipif(find_spec("onnx2torch") is None, reason="needs onnx2torch")
+def test_an_lstm_is_torch_s(tmp_path, monkeypatch, direction):
+    torch = pytest.importorskip("torch")
+    for name in ("torchvision", "torchvision.ops"):
+        monkeypatch.setitem(sys.modules, name, None)  # what is put there is taken away after the test
+    ways, rng = 1 + (direction == "bidirectional"), np.random.default_rng(0)
+    shapes = {"w": (ways, 20, 3), "r": (ways, 20, 5), "b": (ways, 40), "h": (ways, 2, 5), "c": (ways, 2, 5)}
+    weights = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    lstm = node("LSTM", ["x", "w", "r", "b", "", "h", "c"], ["y", "yh", "yc"], hidden_size=5, direction=direction)
+    proto = model(
+        [lstm], [value("x", [7, 2, 3])], [value("y", None), value("yh", None), value("yc", None)], weights, 14
+    )
+    onnx.save(proto, tmp_path / MODEL)
+    x = rng.standard_normal((7, 2, 3), np.float32)
+
+    found = torch_module(tmp_path / MODEL)(torch.from_numpy(x))
+
+    expected = gpucomp.compile(proto, target="cpu").run({"x": x})
+    for name, tensor in zip(("y", "yh", "yc"), found, strict=True):
+        assert_matches(tensor.detach().numpy(), expected[name], terms=64)
 
 
 def test_shapes_that_torch_would_compute_become_numbers():
@@ -317,5 +451,41 @@ def test_shapes_that_torch_would_compute_become_numbers():
 
     assert torch.equal(found(x), expected)
     assert torch.equal(found(x + 1), expected + 2), "it goes on computing"
-    left = [node.target for node in found.graph.nodes if node.op == "call_module"]
+    left = [one.target for one in found.graph.nodes if one.op == "call_module"]
     assert left == ["other", "back"], "a slice that runs backwards is torch's own to say"
+
+
+def test_what_torch_would_compute_from_constants_alone_becomes_a_buffer():
+    torch, fx = pytest.importorskip("torch"), pytest.importorskip("torch.fx")
+
+    class OnnxShape(torch.nn.Module):
+        def forward(self, x):
+            return torch.tensor(x.shape)
+
+    class OnnxGather(torch.nn.Module):
+        _axis = 0
+
+        def forward(self, x, index):
+            return x[index]
+
+    class Whole(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shape, self.gather = OnnxShape(), OnnxGather()
+            self.register_buffer("index", torch.tensor(1))
+
+        def forward(self, x):
+            return self.gather(x, self.index) * self.gather(self.shape(x), self.index)
+
+    class Tracer(fx.Tracer):
+        def is_leaf_module(self, m, name):
+            return True
+
+    whole = Whole()
+    traced = fx.GraphModule(whole, Tracer().trace(whole))
+    x = torch.arange(30.0).reshape(3, 10)
+
+    found = with_constant_shapes(traced, [x])
+
+    assert torch.equal(found(x), x[1] * 10)
+    assert not [one for one in found.graph.nodes if one.op == "call_module"]

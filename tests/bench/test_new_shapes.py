@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench import any_shape, new_shapes
+from bench import new_shapes, packages
 from gpucomp import Dim
 
 
@@ -27,7 +27,7 @@ def test_sizes_are_all_different():
 
 
 def test_arenas_are_compared(monkeypatch, capsys):
-    small = any_shape.Model("small==1", "small.onnx", {"x": new_shapes.DIMS})
+    small = packages.Model("small==1", "small.onnx", {"x": new_shapes.DIMS}, {})
     monkeypatch.setattr(new_shapes, "MODELS", {"small": small})
     monkeypatch.setattr(new_shapes, "content", lambda model: new_shapes.chain(8).SerializeToString())
 

@@ -59,6 +59,7 @@ TO_BE_CONTINUED = 3  # exit status of bench.gpu: its time is over
 NOT_HERE = {
     "bench.any_shape": "downloads 240 MB of models: tests/bench/test_any_shape.py runs it on a small one",
     "bench.compile_time": "takes a minute: tests/bench/test_compile_time.py runs it on a smaller model",
+    "bench.cpu run --packages": "downloads 300 MB of models: tests/bench/test_cpu.py runs it on a small one",
     "bench.cpu setup": "needs the network",
     "bench.exports": "needs torch with its exporters, and an hour",
     "bench.fleet": "takes minutes: tests/bench/test_fleet.py runs it with less to do",
