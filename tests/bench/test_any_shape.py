@@ -32,7 +32,21 @@ def test_a_model_is_right_at_every_size(small, tmp_path, capsys):
     (row,) = json.loads((tmp_path / "a.json").read_text())
     assert (row["shapes"], row["worst"], row["formulas"], row["wrong"]) == (5, 0, [1, 1], [])
     assert "small" in (tmp_path / "a.md").read_text()
-    assert "worst  0.0e+00" in capsys.readouterr().out
+    assert "5 right of   5 sets of sizes   worst  0.0e+00" in capsys.readouterr().out
+
+
+def test_an_answer_that_is_off_fails_and_is_told(small, monkeypatch, capsys):
+    right = any_shape.reference
+
+    def another(session, inputs):
+        seconds, outputs = right(session, inputs)
+        return seconds, {name: array * (1.001 if len(array) == 4 else 1) for name, array in outputs.items()}
+
+    monkeypatch.setattr(any_shape, "reference", another)
+
+    assert any_shape.main(["--shapes", "3", "--seed", "2"]) == 1
+    told = capsys.readouterr().out
+    assert "OFF at {'n': 4, 'k': 9}: 1.0e-03, compiled for these sizes alone 1.0e-03" in told
 
 
 def test_a_wrong_formula_fails(small, monkeypatch, capsys):
