@@ -49,6 +49,25 @@ def test_an_answer_that_is_off_fails_and_is_told(small, monkeypatch, capsys):
     assert "OFF at {'n': 4, 'k': 9}: 1.0e-03, compiled for these sizes alone 1.0e-03" in told
 
 
+def test_what_onnxruntime_itself_does_not_decide_is_not_off(small, monkeypatch, capsys):
+    monkeypatch.setattr(any_shape, "wrong", lambda apart, tolerance: ["y"])
+    monkeypatch.setattr(any_shape, "farthest", lambda outputs, expected: 0.01)
+
+    assert any_shape.main(["--shapes", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "0 right of   3 sets of sizes, 3 undecided" in told
+    assert "3 sets of sizes of 1 models: 0 wrong, 3 undecided" in told
+
+
+def test_onnxruntime_moves_by_the_errors_of_its_inputs(small):
+    session = any_shape.onnxruntime_session(any_shape.content(SMALL))
+    inputs = {"x": np.ones((2, 3), np.float32)}
+    _, expected = any_shape.reference(session, inputs)
+
+    assert any_shape.moves_as_far(session, inputs, expected, 1e-7)
+    assert not any_shape.moves_as_far(session, inputs, expected, 2e-6)
+
+
 def test_a_wrong_formula_fails(small, monkeypatch, capsys):
     monkeypatch.setattr(any_shape, "value_at", lambda extent, sizes: 7)
 
