@@ -199,7 +199,7 @@ def tune(
              ``gpucomp.compile``
     options  all other ``TuneOptions``; its budget and trials are used if they are not given here
     watch    called with the ``State`` during the search
-    shapes   as for ``gpucomp.compile``. With a ``Dim``, there is a search at each of a few sizes, and the result is ``TunedSizes``
+    shapes   as for ``gpucomp.compile``. With a ``Dim`` there is a search at each of a few sizes, and the result is ``TunedSizes``
     shapes_from  with a ``Dim``: sizes that runs will have, as for ``gpucomp.compile``, which then needs them too
 
     Raises the same errors as ``gpucomp.compile``, and ``RecordError`` if records cannot be read or written.
