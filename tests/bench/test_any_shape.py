@@ -82,6 +82,15 @@ def test_the_ends_of_the_ranges_come_first():
     assert all(sizes["h"] in (32, 64, 96) and 1 <= sizes["n"] <= 4 for sizes in found)
 
 
+def test_corners_are_all_pairs_of_ends():
+    dims = {"n": Dim("n", 1, 4), "h": Dim("h", 30, 100, 32)}
+
+    found = list(any_shape.drawn(dims, 3, np.random.default_rng(0), corners=True))
+
+    assert [tuple(sizes.values()) for sizes in found[:4]] == [(1, 32), (1, 96), (4, 32), (4, 96)]
+    assert len(found) == 5
+
+
 def test_inputs_are_what_their_names_and_types_say():
     specs = [
         TensorSpec("x", "f32", (Dim("n"), 3)),
