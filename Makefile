@@ -7,6 +7,7 @@ MODELS ?=
 TARGETS ?= cpu
 MINUTES ?= 10
 FIRST ?= 0
+ANY_SIZE_OF ?= 4
 FUZZED ?= .fuzz
 # tested as on smaller processors too, as far as this one runs their code
 OF_THE_PROCESSOR := tests/codegen/llvm tests/ops/test_on_cpu.py
@@ -24,7 +25,8 @@ help:
 	@echo "make lint    ruff and mypy               make format  ruff format"
 	@echo "make docs    the pages of docs/, as a site in site/; a broken link is an error"
 	@echo "make bench   every benchmark model beside onnxruntime (MODELS='resnet18 vgg16' TARGETS='cpu opencl')"
-	@echo "make fuzz    random models beside onnxruntime and ONNX's evaluator (MINUTES=10 FIRST=0, a seed, TARGETS='cpu opencl')"
+	@echo "make fuzz    random models beside onnxruntime and ONNX's evaluator (MINUTES=10 FIRST=0, a seed, TARGETS='cpu opencl');"
+	@echo "             one in ANY_SIZE_OF=4 is compiled for any size too, and run at several"
 	@echo "make conformance  ONNX's own suite on cpu and opencl, and through NVRTC; writes docs/conformance.md"
 	@echo "make layouts  fragments, swizzles, descriptors and tensor maps of CUDA kernels beside CuTe's, from CUTLASS's headers"
 	@echo "make fuzz-loader  change bytes of models, artefacts and records, guided by coverage (MINUTES=10 for each)"
@@ -61,7 +63,7 @@ bench: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz $(addprefix --target ,$(TARGETS)) --minutes $(MINUTES) --first $(FIRST) --workers $(WORKERS) \
-		--journal $(FUZZED)/models.jsonl --save $(FUZZED)/models
+		--any-size-of $(ANY_SIZE_OF) --journal $(FUZZED)/models.jsonl --save $(FUZZED)/models
 
 conformance: $(VENV)/.dev
 	$(BIN)/python -m bench.conformance --target cpu --target opencl --target cuda:sm_80 --write

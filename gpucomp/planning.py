@@ -18,6 +18,7 @@ from gpucomp import config
 from gpucomp.artifact.arena import Lifetime, plan_arena
 from gpucomp.artifact.open_plan import Choices, OpenPlan, Stacks, placed, stacks_of
 from gpucomp.artifact.plan import (
+    CACHE_BYTES,
     COUNTER,
     INPUT,
     NUMBERS,
@@ -346,6 +347,7 @@ def _planned(
         input_containers=dict(graph.input_containers),
         output_containers=dict(graph.output_containers),
         repeats=tuple(builder.repeats),
+        cache_bytes=target.cache_bytes if builder.repeats else CACHE_BYTES,
     )
     return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}, builder
 

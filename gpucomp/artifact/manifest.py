@@ -292,8 +292,10 @@ _PLAN = _record(
         "input_containers": _table(_text, _names),
         "output_containers": _table(_text, _names),
         "repeats": _list(_REPEAT),
+        "cache_bytes": _SIZE,
     },
     Plan,
+    later=("repeats", "cache_bytes"),
 )
 
 
@@ -304,7 +306,7 @@ def plan_of(data: object, *, places: int = 0) -> Plan:
     """
     token = _places.set(places)
     try:
-        plan: Plan = _PLAN({"repeats": [], **data} if isinstance(data, dict) else data, "plan")
+        plan: Plan = _PLAN(data, "plan")
     finally:
         _places.reset(token)
     check_plan(without_places(plan) if places else plan)
@@ -415,10 +417,10 @@ def data_of(plan: Plan) -> dict[str, object]:
     launches = [_fields(launch) for launch in plan.launches]
     for fields, launch in zip(launches, plan.launches, strict=True):
         fields["attributes"] = {n: _plain(v, f"{launch.host}.{n}") for n, v in launch.attributes.items()}
-    repeats = {"repeats": [_fields(r) for r in plan.repeats]}  # left out where there are none, as earlier versions did
+    loops = {"repeats": [_fields(r) for r in plan.repeats], "cache_bytes": plan.cache_bytes}
     return (
-        {name: value for name, value in _fields(plan).items() if name != "repeats"}
-        | (repeats if plan.repeats else {})
+        {name: value for name, value in _fields(plan).items() if name not in loops}
+        | (loops if plan.repeats else {})  # left out where there are none, as earlier versions did
         | {
             "buffers": [_with_numbers(b) for b in plan.buffers],
             "kernels": [

@@ -12,6 +12,7 @@ from gpucomp.artifact.tensor_map import TensorMap
 
 # families that do fewer than are counted, which are those of the convolution
 FEWER_OPERATIONS = ("contraction/winograd",)
+CACHE_BYTES = 1 << 20  # of a plan without loops, and of older files with loops
 INPUT, OUTPUT, WEIGHT, TEMP, COUNTER, NUMBERS = "input", "output", "weight", "temp", "counter", "numbers"
 
 
@@ -115,7 +116,8 @@ class Plan:
     precision that kernels may round to, except for nodes that match ``keep_fp32``. Kernels compiled while the model
     runs obey both.
 
-    ``repeats`` are the loops, in the order of their launches. None overlaps another.
+    ``repeats`` are the loops, in the order of their launches. None overlaps another. ``cache_bytes`` is the size of the
+    target's cache, in which what every step of a loop uses anew may stay.
 
     ``input_containers`` and ``output_containers`` map each sequence or optional of the model to the names of the inputs
     or outputs that hold its elements, or to ``None`` for an empty optional; see ``Graph``.
@@ -139,6 +141,7 @@ class Plan:
     input_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     output_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     repeats: tuple[Repeat, ...] = ()
+    cache_bytes: int = CACHE_BYTES
 
     def counts(self) -> list[int]:
         """How often each launch runs."""

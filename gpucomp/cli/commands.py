@@ -116,7 +116,7 @@ def gpucomp(plugins: tuple[str, ...]) -> None:
 
 
 @gpucomp.command()
-@shapes_from
+@shapes_from("choose schedules for", "shapes_from")
 @model_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .gpuc file to write.")
 def compile(
@@ -323,13 +323,7 @@ def compare_(
     help="Profile, and write one run to FILE as a trace for Perfetto.",
 )
 @page("Profile, and draw each kernel's time and its least possible time (floor) as one HTML page.")
-@click.option(
-    "--shapes-from",
-    "trace_file",
-    type=click.Path(path_type=Path),
-    metavar="TRACE.jsonl",
-    help="Run a model for any size once for each line: a JSON object of sizes or of shapes. Prints total and percentiles.",
-)
+@shapes_from("print the total and percentiles of one run at each of")
 @exported("csv")
 def bench(
     how: ModelOptions,

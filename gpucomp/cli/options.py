@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -27,6 +27,8 @@ CONSTANTS_HELP = "Compile an input in as a constant: a number, or a list such as
 PRECISION_HELP = "Types that numbers may be rounded to."
 SAMPLERS_HELP = "model (default), genetic, random, grid, tpe, cmaes, or an optuna sampler as package.module:Class."
 KEEP_FP32_HELP = "Never round the nodes or operators of this name; * and ? match. May repeat."
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def model(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,14 +80,15 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return model(command)
 
 
-def shapes_from(function: Callable[..., Any]) -> Callable[..., Any]:
+def shapes_from(does: str, name: str = "trace_file") -> Callable[[Command], Command]:
+    """``--shapes-from``, as the argument ``name``. ``does`` says what the command does at the sizes in the file."""
     return click.option(
         "--shapes-from",
+        name,
         type=click.Path(path_type=Path),
         metavar="TRACE.jsonl",
-        help="For a model for any size: choose schedules for the sizes in this file, a JSON object of sizes or of shapes on each "
-        "line.",
-    )(function)
+        help=f"For a model for any size: {does} the sizes in this file, a JSON object of sizes or of shapes on each line.",
+    )
 
 
 def inputs(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import click
 
 from gpucomp import config
 from gpucomp.cli import tensors
-from gpucomp.cli.options import CONSTANTS_HELP, KEEP_FP32_HELP, PRECISION_HELP
+from gpucomp.cli.options import CONSTANTS_HELP, KEEP_FP32_HELP, PRECISION_HELP, shapes_from
 from gpucomp.cli.tables import exported, table
 from gpucomp.errors import UsageError, quote, several
 from gpucomp.kernel.passes.precision import PRECISIONS
@@ -53,13 +53,7 @@ def _as_tuned(command: Any) -> Any:
         return command(*arguments, tasks_of=tasks_of, **options)
 
     for option in (
-        click.option(
-            "--shapes-from",
-            "trace_file",
-            type=click.Path(path_type=Path),
-            metavar="TRACE.jsonl",
-            help="The sizes that a model for any size was tuned at, as tune had them.",
-        ),
+        shapes_from("take what was tuned for"),
         click.option("--keep-fp32", multiple=True, metavar="PATTERN", help=KEEP_FP32_HELP),
         click.option(
             "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help=PRECISION_HELP

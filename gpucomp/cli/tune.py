@@ -17,7 +17,15 @@ import click
 
 from gpucomp import config
 from gpucomp.cli import tensors
-from gpucomp.cli.options import CONSTANTS_HELP, KEEP_FP32_HELP, PRECISION_HELP, SAMPLERS_HELP, SHAPES_HELP, TARGET_HELP
+from gpucomp.cli.options import (
+    CONSTANTS_HELP,
+    KEEP_FP32_HELP,
+    PRECISION_HELP,
+    SAMPLERS_HELP,
+    SHAPES_HELP,
+    TARGET_HELP,
+    shapes_from,
+)
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported
 from gpucomp.cli.tuned import as_json, line, planned, result
@@ -226,13 +234,7 @@ def terminable() -> Iterator[None]:
 )
 @certificates
 @click.option("--resume", is_flag=True, help="Continue from the records in DIR. It is an error if there are none.")
-@click.option(
-    "--shapes-from",
-    "trace_file",
-    type=click.Path(path_type=Path),
-    metavar="TRACE.jsonl",
-    help="For a model for any size: tune at the middle, at small and at large ones of the sizes in this file.",
-)
+@shapes_from("tune at the middle, at small and at large ones of")
 @click.option(
     "--dry-run",
     is_flag=True,

@@ -40,5 +40,10 @@ class Target:
     identity: str = ""
     folds_norms: bool = False
 
+    @property
+    def cache_bytes(self) -> int:
+        """Size of the cache in which data stays from one kernel to the next: a GPU's last one, or a CPU core's second."""
+        return self.device.l2_bytes if self.device is not None else self.limits.cache_bytes
+
     def with_limits(self, **changes: int) -> Target:
         return replace(self, limits=replace(self.limits, **changes))  # type: ignore[arg-type]

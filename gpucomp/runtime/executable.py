@@ -19,7 +19,6 @@ import numpy as np
 
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import TEMP, Buffer, Plan
-from gpucomp.device.processor import second_cache
 from gpucomp.errors import DeviceError, UsageError, quote, several
 from gpucomp.runtime import artifact
 from gpucomp.runtime import outputs as results
@@ -135,7 +134,7 @@ class KernelInfo:
 
     ``operations`` are on numbers of type ``arithmetic``, with a multiply-add counted as two. ``traffic`` is the bytes that
     must move at least once. Both are ``None`` for a host operator, and for a kernel whose sizes each run decides. In a loop,
-    what every step uses anew counts once if it stays in the cache, and ``held`` is its size if it does not.
+    what every step uses anew counts once if it stays in the target's cache, and ``held`` is its size if it does not.
     """
 
     name: str
@@ -164,7 +163,7 @@ def kernels_of(plan: Plan, varying: Container[str] = ()) -> tuple[KernelInfo, ..
             continue
         kernel = plan.kernels[launch.kernel]
         own, whole = held.get(number, (0, 0))
-        cached = whole <= second_cache()
+        cached = whole <= plan.cache_bytes
         again = min(own, kernel.traffic) if cached else 0  # bytes of a step that are in the cache after the first one
         infos.append(
             KernelInfo(

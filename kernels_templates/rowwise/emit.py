@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     )
 
 
+BLOCK = 64  # accesses that a work-item adds up apart, where it has MANY: one sum of a long row loses its small terms
+MANY = 256
+
+
 @dataclass
 class _Walk:
     """The kernel on the template's variables: ``row`` and ``col`` count groups of ``width`` along one of the two."""
@@ -144,6 +148,12 @@ class _Layout:
             found.append(f"const int slot = {'lane_id' if rows == 1 else f'local_row * {lanes} + lane_id'};")
         return found
 
+    def declared(self, ctype: str, name: str, start: str) -> list[str]:
+        """A variable for each row of an access, which begins as ``start``."""
+        if self.d.row_width == 1:
+            return [f"{ctype} {name} = {start};"]
+        return [f"{ctype} {name}[{self.d.row_width}];", *self.each_row(f"{name}[{LANE}] = {start};")]
+
     def each_row(self, *body: str) -> list[str]:
         """``body`` for each row of an access."""
         width = self.d.row_width
@@ -153,14 +163,40 @@ class _Layout:
             return ["#pragma unroll", f"for (int {LANE} = 0; {LANE} < {width}; ++{LANE}) {body[0]}"]
         return lane_loop(body, width)
 
+    @property
+    def many(self) -> bool:
+        """Whether a work-item may have many accesses of a row, and goes through them by a loop."""
+        accesses = self.p.most_cols // (self.d.col_width * self.s.splits) if self.p.most_cols else self.d.part
+        return not self.s.keep and accesses > MANY * self.s.lanes
+
+    @property
+    def ends(self) -> tuple[str, Any]:
+        """The first access of a work-item, and where those of its work-group end."""
+        begin = plus("begin" if self.s.splits > 1 else "0", "lane_id" if self.s.lanes > 1 else "0")
+        return begin, "end" if self.s.splits > 1 else self.d.col_groups
+
+    def in_blocks(self, before: Sequence[str], body: Sequence[str], after: Sequence[str]) -> list[str]:
+        """As ``columns``, in blocks of accesses with statements ``before`` and ``after`` each."""
+        (begin, end), stride = self.ends, BLOCK * self.s.lanes
+        step = f"col += {self.s.lanes}" if self.s.lanes > 1 else "++col"
+        return [
+            f"for ({self.index} block = {begin}; block < {end}; block += {stride}) {{",
+            f"const {self.index} stop = {end} - block > {stride} ? block + {stride} : {end};",
+            *before,
+            f"for ({self.index} col = block; col < stop; {step}) {{",
+            *body,
+            "}",
+            *after,
+            "}",
+        ]
+
     def columns(self, body: Sequence[str]) -> list[str]:
         """``body`` for each of a work-item's accesses ``col`` of a row; where rows are kept, their number is ``step``."""
         if not body:
             return []
         lanes, steps, groups = self.s.lanes, self.d.steps, self.d.col_groups
         if not self.s.keep:
-            begin = plus("begin" if self.s.splits > 1 else "0", "lane_id" if lanes > 1 else "0")
-            end = "end" if self.s.splits > 1 else groups
+            begin, end = self.ends
             step = f"col += {lanes}" if lanes > 1 else "++col"
             return [f"for ({self.index} col = {begin}; col < {end}; {step}) {{", *body, "}"]
         if steps > 1:
@@ -188,7 +224,9 @@ def emit_rowwise(
     walk_.known |= named
     kept = _kept(stages, col, s.keep)
     index = printer.dialect.index_type(
-        highest(p.rows * s.splits, p.rows + s.rows_per_group * row_width, p.cols + s.lanes * col_width * s.splits)
+        highest(
+            p.rows * s.splits, p.rows + s.rows_per_group * row_width, p.cols + s.lanes * col_width * s.splits * BLOCK
+        )
     )
     shuffles = can_shuffle(printer, p, derived)
     layout = _Layout(index, s, p, derived, shuffles, derived.lanes_in_warp if shuffles else 1)
@@ -322,17 +360,24 @@ def _statistic(
     if not text.isidentifier():
         term = "term"
         inner.append(f"const {ctype} term = {text};")
-    inner.append(f"{at} = {printer.combine(op, dtype, at, term)};")
+    in_blocks = op == "sum" and dtype.is_float and layout.many
+    sum_at = f"{name}_block{at.removeprefix(name)}" if in_blocks else at
+    inner.append(f"{sum_at} = {printer.combine(op, dtype, sum_at, term)};")
     walk_.known[statistic.hole] = at
     accesses = [*head, *(lane_loop(inner, walk_.width) if walk_.width > 1 else inner)]
     start = printer.dialect.literal(identity_of(op, dtype), dtype)
+    if in_blocks:
+        joined = layout.each_row(f"{at} = {printer.combine(op, dtype, at, sum_at)};")
+        accesses = layout.in_blocks(layout.declared(ctype, f"{name}_block", start), accesses, joined)
+    else:
+        accesses = layout.columns(accesses)
     return _text(layout, name, op, ctype, at, start, accesses, printer.combine(op, dtype, at, "other"))
 
 
 def _text(
     layout: _Layout, name: str, op: str, ctype: str, at: str, start: str, accesses: Sequence[str], combined: str
 ) -> StatisticText:
-    """The text of a statistic whose accesses are these; ``combined`` is its value ``at`` with that of ``other``."""
+    """The text of a statistic with the loop over its accesses; ``combined`` is its value ``at`` with that of ``other``."""
     d, in_warp, several = layout.d, layout.in_warp, layout.d.row_width > 1
     side = f"[{LANE}]" if several else ""
     first = f"local_row * {layout.warps}" if layout.s.rows_per_group > 1 else "0"
@@ -354,16 +399,13 @@ def _text(
         to_slot = guarded(f"lane_id % {in_warp} == 0" if in_warp > 1 else "", layout.each_row(f"{slot(mine)} = {at};"))
     else:
         to_slot = layout.each_row(f"{slot('slot')} = {at};")
-    declared = [f"{ctype} {name} = {start};"]
-    if several:
-        declared = [f"{ctype} {name}[{d.row_width}];", *layout.each_row(f"{at} = {start};")]
     return StatisticText(
         name=name,
         op=op,
         at=at,
-        declared=declared,
+        declared=layout.declared(ctype, name, start),
         start=f"{at} = {start};",
-        accesses=layout.columns(accesses) if d.col_groups else [],
+        accesses=list(accesses) if d.col_groups else [],
         shuffled=shuffled,
         to_slot=to_slot,
         from_slot=layout.each_row(f"{at} = {slot(first)};"),

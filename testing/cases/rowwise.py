@@ -38,6 +38,12 @@ FEATURES = {
     ),
     "split f64": (reduction("sum", 2, 999, dtype=F64), LONG),
     "split bool": (reduction("max", 2, 99, dtype=BOOL), LONG),
+    "long, in blocks": (softmax(3, 1001), BASE | {"lanes": 2, "rows_per_group": 16, "keep": 0}),
+    "long vectors of rows, in blocks": (
+        reduction("sum", 12, 601, rows_inside=True),
+        BASE | {"lanes": 2, "vector": 4, "rows_per_group": 16, "keep": 0},
+    ),
+    "split, in blocks": (reduction("sum", 3, 1500, dtype=F64), LONG | {"lanes": 2, "rows_per_group": 16, "splits": 2}),
     "u8": (reduction("max", 9, 29, dtype=U8), BASE),
     "u64": (reduction("sum", 5, 29, dtype=U64), BASE),
     "i64": (reduction("sum", 5, 129, dtype=I64), BASE | {"lanes": 64}),

@@ -31,7 +31,40 @@ def test_a_model_is_right_at_every_size(small, tmp_path, capsys):
     (row,) = json.loads((tmp_path / "a.json").read_text())
     assert (row["shapes"], row["worst"], row["formulas"], row["wrong"]) == (5, 0, [1, 1], [])
     assert "small" in (tmp_path / "a.md").read_text()
-    assert "worst  0.0e+00" in capsys.readouterr().out
+    assert "5 right of   5 sets of sizes   worst  0.0e+00" in capsys.readouterr().out
+
+
+def test_an_answer_that_is_off_fails_and_is_told(small, monkeypatch, capsys):
+    right = any_shape.reference
+
+    def another(session, inputs):
+        seconds, outputs = right(session, inputs)
+        return seconds, {name: array * (1.001 if len(array) == 4 else 1) for name, array in outputs.items()}
+
+    monkeypatch.setattr(any_shape, "reference", another)
+
+    assert any_shape.main(["--shapes", "3", "--seed", "2"]) == 1
+    told = capsys.readouterr().out
+    assert "OFF at {'n': 4, 'k': 9}: 1.0e-03, compiled for these sizes alone 1.0e-03" in told
+
+
+def test_what_onnxruntime_itself_does_not_decide_is_not_off(small, monkeypatch, capsys):
+    monkeypatch.setattr(any_shape, "wrong", lambda apart, tolerance: ["y"])
+    monkeypatch.setattr(any_shape, "farthest", lambda outputs, expected: 0.01)
+
+    assert any_shape.main(["--shapes", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "0 right of   3 sets of sizes, 3 undecided" in told
+    assert "3 sets of sizes of 1 models: 0 wrong, 3 undecided" in told
+
+
+def test_onnxruntime_moves_by_the_errors_of_its_inputs(small):
+    session = any_shape.onnxruntime_session(any_shape.content(SMALL))
+    inputs = {"x": np.ones((2, 3), np.float32)}
+    _, expected = any_shape.reference(session, inputs)
+
+    assert any_shape.moves_as_far(session, inputs, expected, 1e-7)
+    assert not any_shape.moves_as_far(session, inputs, expected, 2e-6)
 
 
 def test_a_wrong_formula_fails(small, monkeypatch, capsys):
@@ -46,6 +79,15 @@ def test_the_ends_of_the_ranges_come_first():
 
     assert found[:2] == [{"n": 1, "h": 32}, {"n": 4, "h": 96}]
     assert all(sizes["h"] in (32, 64, 96) and 1 <= sizes["n"] <= 4 for sizes in found)
+
+
+def test_corners_are_all_pairs_of_ends():
+    dims = {"n": Dim("n", 1, 4), "h": Dim("h", 30, 100, 32)}
+
+    found = list(any_shape.drawn(dims, 3, np.random.default_rng(0), corners=True))
+
+    assert [tuple(sizes.values()) for sizes in found[:4]] == [(1, 32), (1, 96), (4, 32), (4, 96)]
+    assert len(found) == 5
 
 
 def test_an_unknown_model_is_told(capsys):

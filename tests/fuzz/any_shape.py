@@ -1,21 +1,14 @@
 """Random models with dimensions that each run decides: one program, run at several sizes, beside a compilation for each of them.
 
-    python -m tests.fuzz.any_shape [--target cpu] [--minutes 10] [--first 0] [--sizes 3] [--save DIR]
-
-A model is that of ``tests.fuzz`` with the same seed. Some extents of its inputs become dimensions. What is compiled for all sizes
-must give what is compiled for the sizes of a run, wherever its conditions hold. The exit status is 1 when anything is wrong.
+``tests.fuzz`` does this with a share of its models. Some extents of a model's inputs become dimensions. What is compiled for all
+sizes must give what is compiled for the sizes of a run, wherever its conditions hold.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 import traceback
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,9 +19,9 @@ from gpucomp import Dim, config
 from gpucomp.errors import GpucompError, UnsupportedError
 from gpucomp.runtime.open_program import OpenProgram
 from tests.fuzz.draft import BOOL, FLOATS, UNSIGNED, Drawn
-from tests.fuzz.generate import draw
 
 UNFIT = "no sizes that were tried fit the model"
+SETS = 3  # of sizes, for each model
 TRIES = 40  # sets of sizes drawn for each that the conditions allow
 NEAR = {
     "float64": 1e-9,
@@ -40,12 +33,11 @@ NEAR = {
 
 @dataclass
 class Found:
-    """What became of one model."""
+    """What became of one model. No runs and no refusal: its conditions allow none of the sizes that were tried."""
 
     fault: str = ""
     refused: str = ""
     runs: int = 0
-    conditions: list[str] = field(default_factory=list)
 
 
 def opened(drawn: Drawn, rng: np.random.Generator, kept: float) -> dict[str, tuple[Any, ...]]:
@@ -134,11 +126,10 @@ def difference(found: np.ndarray, wanted: np.ndarray) -> str:
     return f"{float(np.nanmax(np.abs(a - b))):.3g} apart, the largest is {largest:.3g}"
 
 
-def check(seed: int, target: str, count: int) -> Found | None:
-    """``None`` if there is no model of this seed, or none with a dimension."""
-    drawn = draw(seed)
+def check(drawn: Drawn, seed: int, target: str, count: int = SETS) -> Found | None:
+    """Run a model at up to ``count`` sets of sizes, which follow from ``seed``. ``None`` if no extent became a dimension."""
     for kept in (0.3, 0.6, 0.8):  # with fewer dimensions if not all fit the model
-        found = _checked(drawn, seed, kept, target, count) if drawn else None
+        found = _checked(drawn, seed, kept, target, count)
         if found is None or UNFIT not in found.fault:
             return found
     return Found(refused=UNFIT)
@@ -176,43 +167,3 @@ def _checked(drawn: Drawn, seed: int, kept: float, target: str, count: int) -> F
     except Exception:  # a finding like any other
         result.fault = traceback.format_exc(limit=-4)
     return result
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", default="cpu")
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--first", type=int, default=0, help="seed")
-    parser.add_argument("--models", type=int, default=1_000_000)
-    parser.add_argument("--sizes", type=int, default=3, help="sets of sizes of each model")
-    parser.add_argument("--save", type=Path, metavar="DIR")
-    options = parser.parse_args(arguments)
-    end = time.monotonic() + 60 * options.minutes
-    refusals: Counter[str] = Counter()
-    models = runs = wrong = pinned = 0
-    for seed in range(options.first, options.first + options.models):
-        if time.monotonic() > end:
-            break
-        found = check(seed, options.target, options.sizes)
-        if found is None:
-            continue
-        models, runs = models + 1, runs + found.runs
-        pinned += not found.runs and not found.refused and not found.fault
-        if found.refused:
-            refusals[found.refused] += 1
-        if found.fault:
-            wrong += 1
-            print(f"WRONG seed {seed}: {found.fault}", flush=True)
-            if options.save and (drawn := draw(seed)):
-                options.save.mkdir(parents=True, exist_ok=True)
-                onnx.save(open_model(drawn.model), options.save / f"{seed}.onnx")
-    print(
-        f"{options.target}: {models} models, {runs} runs, {wrong} wrong, {refusals.total()} refused, {pinned} for no sizes"
-    )
-    for text, number in refusals.most_common(12):
-        print(f"  refused {number}: {text[:150]}")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

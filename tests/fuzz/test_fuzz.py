@@ -17,8 +17,8 @@ from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.rewrite.pipeline import run_pipeline
 from tests import onnx_builders as onnx_of
-from tests.fuzz import control, fleet, learned, lists, microsoft, rare
-from tests.fuzz.__main__ import journalled, report
+from tests.fuzz import any_shape, control, fleet, learned, lists, microsoft, rare
+from tests.fuzz.__main__ import journalled, judged, report
 from tests.fuzz.check import CUDA_ON_CPU, Outcome, difference, outcome
 from tests.fuzz.draft import Draft, names_read
 from tests.fuzz.generate import draw
@@ -29,6 +29,7 @@ BY_NUMPY = range(24)
 ON_CPU = range(100, 116)
 THROUGH_OPENCL = (200,)
 ON_HARNESS = (304,)
+ANY_SIZE = (400, 407, 413)
 
 
 @pytest.mark.parametrize("seed", BY_NUMPY)
@@ -288,3 +289,35 @@ def test_the_report_ends_with_one_when_anything_is_wrong(capsys):
     assert report({(1, "cpu"): fine}, ["cpu"]) == 0
     assert report({(1, "cpu"): fine, (7, "cpu"): wrong}, ["cpu"]) == 1
     assert "cpu: 2 models of 3 nodes of 2 operators: 1 wrong" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seed", ANY_SIZE)
+def test_a_random_model_for_any_size_computes_what_its_compilation_for_each_size_does(seed):
+    found = any_shape.check(draw(seed), seed, "cpu")
+
+    assert (found.fault, found.refused) == ("", "")
+    assert found.runs
+
+
+def test_one_model_in_a_share_is_for_any_size_too(monkeypatch):
+    drawn = draw(5)
+    monkeypatch.setattr(any_shape, "check", lambda *_: any_shape.Found(fault="off", runs=2))
+
+    assert judged(drawn, 8, "cpu", share=4) == {
+        "fault": "for any size: off",
+        "refused": "",
+        "any_size": {"runs": 2, "refused": ""},
+    }
+    for seed, share in ((5, 4), (8, 0)):
+        assert judged(drawn, seed, "cpu", share) == {"fault": "", "refused": ""}
+
+
+def test_the_report_counts_models_for_any_size(capsys):
+    ended = [{"runs": 3, "refused": ""}, {"runs": 0, "refused": ""}, {"runs": 0, "refused": "no formula"}]
+    entries = {(seed, "cpu"): {"fault": "", "any_size": found} for seed, found in enumerate(ended)}
+
+    report(entries, ["cpu"])
+
+    told = capsys.readouterr().out
+    assert "for any size: 3 models, 3 runs, 1 for no sizes, 1 refused" in told
+    assert "refused 1 for any size: no formula" in told

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gpucomp.expr.core import call, load, select
+from gpucomp.ir.dim import Dim
+from gpucomp.ir.size import size_of
 from gpucomp.ir.types import F16, F32
 from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import FAMILIES
@@ -15,6 +18,7 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.rowwise.space import OTHER_REGISTERS, registers, registers_taken, shared_bytes
 from gpucomp.targets import cuda, opencl, sass
 from testing import opencl_device
+from testing.any_size_cases import source_at
 from testing.cases.rowwise import BASE, FEATURES, LONG
 from testing.cuda_on_cpu.errors import CudaOnCpuError
 from testing.cuda_on_cpu.harness import RaceError, compile_many
@@ -67,6 +71,25 @@ def test_opencl_text_gives_numpy_s_answer(name):
     assert_right(
         kernel, opencl_device.run(kernel, source, random_inputs(kernel), launches=2 if schedule["splits"] > 1 else 1)
     )
+
+
+@pytest.mark.parametrize("cols", [20001, Dim("n", 1, 30000)], ids=str)
+def test_small_terms_are_not_lost_in_the_sum_of_a_long_row(cols):
+    """One work-item adds up a whole row. In a single sum the first term, 1, would round all others alike: an error of 1e-3."""
+    target, schedule = opencl_device.target(), BASE | {"lanes": 1, "rows_per_group": 16, "keep": 0}
+    source = render(softmax(2, size_of(cols, 20001) if isinstance(cols, Dim) else cols), schedule, target, "k0")
+    if isinstance(cols, Dim):
+        source, numbers = source_at(source, {"n": 20001})
+    else:
+        numbers = []
+    kernel = softmax(2, 20001)
+    x = np.full((2, 20001), math.log(7e-8), np.float32)
+    x[:, 0] = 0
+
+    found = opencl_device.run(kernel, source, [x], numbers=numbers)[0]
+
+    terms = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(found, terms / terms.sum(axis=1, keepdims=True), rtol=3e-5)
 
 
 def test_a_sum_over_millions_is_shared_by_many_work_groups():

@@ -15,8 +15,9 @@ from gpucomp.errors import ArtifactError
 from gpucomp.frontend.onnx import load
 from gpucomp.frontend.onnx.repeat import UNROLLED
 from gpucomp.ops.interpreter import interpret
-from gpucomp.runtime import executable, repeats
+from gpucomp.runtime import repeats
 from gpucomp.runtime.cpu import CpuProgram
+from gpucomp.runtime.executable import kernels_of
 from gpucomp.runtime.shared_buffers import share
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
 from testing.tolerance import assert_matches
@@ -172,7 +173,7 @@ def test_kernels_of_a_loop_say_how_often_they_run():
     assert len(exe.profile(feeds)) == len(exe.plan.launches)
 
 
-def test_what_does_not_advance_counts_once_if_it_stays_in_the_cache(monkeypatch):
+def test_what_does_not_advance_counts_once_if_it_stays_in_the_cache():
     proto, _ = recurrence("LSTM", 37, 1, 16)
     exe = gpucomp.compile(proto, target="cpu")
     (loop,) = exe.plan.repeats
@@ -180,13 +181,34 @@ def test_what_does_not_advance_counts_once_if_it_stays_in_the_cache(monkeypatch)
     weights = max(b.nbytes for b in exe.plan.buffers if b.shape and b.kind == "weight")  # the recurrence's
 
     cached = exe.kernels[loop.first : loop.last]
-    monkeypatch.setattr(executable, "second_cache", lambda: 1 << 10)
-    outside = exe.kernels[loop.first : loop.last]
+    outside = kernels_of(replace(exe.plan, cache_bytes=1 << 10))[loop.first : loop.last]
 
     assert [info.traffic for info in outside] == [37 * nbytes for nbytes in each]
     assert all(info.held > weights for info in outside)
     assert all(info.held == 0 for info in cached)
     assert max(info.traffic for info in cached) < weights + 37 * (max(each) - weights)
+
+
+@pytest.mark.parametrize(("target", "nbytes"), [("cpu:x86-64-v3", 1 << 20), ("cuda:sm_80", 40 << 20)])
+def test_that_cache_is_the_one_of_the_target(target, nbytes):
+    proto, _ = recurrence("LSTM", 9, 1, 16)
+
+    assert gpucomp.compile(proto, target=target).plan.cache_bytes == nbytes
+
+
+def test_the_size_of_the_cache_is_saved_where_there_are_loops():
+    looped = gpucomp.compile(recurrence("GRU", 9, 3, 33)[0], target="cpu").plan
+    straight = replace(looped, repeats=())
+    other = replace(looped, cache_bytes=12345)
+    older = {name: value for name, value in saved(other).items() if name != "cache_bytes"}
+
+    assert manifest.plan_of(saved(other)) == other
+    assert "cache_bytes" not in saved(straight)
+    assert manifest.plan_of(older).cache_bytes == 1 << 20
+
+
+def saved(plan):
+    return manifest.loads(manifest.dumps(manifest.data_of(plan)))
 
 
 def test_a_loop_is_saved_and_loaded(tmp_path):

@@ -221,7 +221,9 @@ def test_a_stream_is_one_of_any_library(cupy):
 
 def test_what_cannot_be_written_on_the_device_is_refused(exe, cupy):
     x = on_device(cupy, X)
-    with pytest.raises(InputError, match="GPC2115 output 'y': memory of its own expected, this array shares that of an input"):
+    with pytest.raises(
+        InputError, match="GPC2115 output 'y': memory of its own expected, this array shares that of an input"
+    ):
         exe.run({"x": x}, outputs={"y": x})
     with pytest.raises(InputError, match="GPC2115 output 'y': a contiguous array expected on a device"):
         exe.run({"x": x}, outputs={"y": cupy.array(np.asfortranarray(X))})
