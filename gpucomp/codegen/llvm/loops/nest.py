@@ -15,7 +15,7 @@ from gpucomp.expr.core import Call, Expr, Load, Reduce, Var, call, index, load, 
 from gpucomp.expr.lower import Block, Lowering, Operand
 from gpucomp.expr.simplify import coefficient, flatten, simplify
 from gpucomp.ir.extremes import largest
-from gpucomp.ir.size import Size, at_most, below, hint, is_one, is_zero, same
+from gpucomp.ir.size import Size, at_most, below, bounds, hint, is_one, is_zero, same
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import Emitted
@@ -283,10 +283,13 @@ def cut(axes: Sequence[Var], extent: int, width: int, wanted: int, work: float) 
     """Divides a loop nest into ``wanted`` tasks if there is enough work.
 
     Leading axes are divided first, then the vector axis, into blocks. ``work`` estimates the operations of one element.
-    A task has at least ``SMALLEST_TASK`` operations. How often sizes are divided is decided for the example.
+    A task has at least ``SMALLEST_TASK`` operations. How often sizes are divided is decided for the example; but if the largest
+    sizes are worth more tasks, there are a few at least.
     """
     points = math.prod(hint(a.extent) for a in axes) * max(hint(extent), 1)
-    wanted = max(1, min(wanted, int(points * work / SMALLEST_TASK)))
+    most = math.prod(bounds(a.extent)[1] for a in axes) * max(bounds(extent)[1], 1)
+    few = min(wanted, FEW_TASKS, int(most * work / SMALLEST_TASK)) if most > points else 1
+    wanted = max(1, few, min(wanted, int(points * work / SMALLEST_TASK)))
     count, taken = 1, 0
     while taken < len(axes) and count < wanted:
         count *= int(hint(axes[taken].extent))
@@ -302,6 +305,7 @@ def cut(axes: Sequence[Var], extent: int, width: int, wanted: int, work: float) 
 
 
 SMALLEST_TASK = 30_000
+FEW_TASKS = 16  # for as many threads
 
 
 def operations(exprs: Sequence[Expr]) -> float:
