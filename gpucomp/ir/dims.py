@@ -14,7 +14,7 @@ from gpucomp.ir.dim import Dim
 Extent = int | Dim
 Sizes = Mapping[str, int]  # of a run, by the names of the dimensions
 APART = (11, 13, 17, 19, 23, 29)  # sizes that are neither each other's nor a model's own
-FEW_AND_MANY = (0.0, 0.9)  # of a range, or of the usual sizes
+FEW_AND_MANY = (0.0, 1.0)  # of a range, or of the usual sizes
 USUAL = (0, 16, 224)  # the smallest, a short text, a small image
 
 
@@ -131,7 +131,7 @@ class OpenShapes:
         found = [dict(example)]
         for share in FEW_AND_MANY:
             if self.usual:
-                found.append(dict(self.usual[int(share * len(self.usual))]))
+                found.append(dict(self.usual[min(int(share * len(self.usual)), len(self.usual) - 1)]))
                 continue
             found.append(
                 {
