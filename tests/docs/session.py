@@ -69,6 +69,7 @@ NOT_HERE = {
     "bench.gpu probe": "needs a GPU",
     "bench.gpu tune": "needs a GPU",
     "bench.ocr_trace": "downloads models: tests/bench/test_ocr_trace.py runs it on small ones",
+    "bench.serving": "downloads models: tests/bench/test_serving.py runs its parts on small ones",
     "bench.kills": "takes a minute: tests/bench/test_kills.py runs it with less to do",
     "bench.new_shapes": "takes minutes: tests/bench/test_new_shapes.py runs it with less to do",
     "bench.tune_models": "takes minutes: tests/bench/test_tune_models.py runs it with less to do",
