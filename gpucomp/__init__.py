@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from gpucomp.ir.dim import Dim
     from gpucomp.loading import load
     from gpucomp.plugins import plugin
-    from gpucomp.runtime.executable import Context, Executable
+    from gpucomp.runtime.context import Context
+    from gpucomp.runtime.executable import Executable
     from gpucomp.tuning.tuner import TuneOptions, tune
 
 __version__ = "0.1.0"
@@ -55,7 +56,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Context": "gpucomp.runtime.executable",
+    "Context": "gpucomp.runtime.context",
     "Dim": "gpucomp.ir.dim",
     "Executable": "gpucomp.runtime.executable",
     "Target": "gpucomp.device.target",

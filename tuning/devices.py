@@ -151,7 +151,7 @@ class Cuda:
     noisy = False
 
     def __init__(self, target: Target, *, cupy: Any = None, nvml: Any = None) -> None:
-        from gpucomp.runtime.cuda import import_cupy
+        from gpucomp.runtime.cuda_driver import import_cupy
         from gpucomp.targets import cuda
 
         self._cupy = cupy if cupy is not None else import_cupy()

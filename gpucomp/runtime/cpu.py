@@ -36,12 +36,15 @@ from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned
 from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.repeats import divided
 from gpucomp.runtime.stopping import Stop
+from gpucomp.runtime.trial import Trial
 from gpucomp.runtime.workers import LARGEST_POOL, available_threads, workers
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
 SPINS_TO_SLEEP = SPINS + 20  # each spin beyond SPINS yields to another thread
 NAP_MICROSECONDS = 50
 SMALLEST_SHARED_NS = 100_000.0  # of work that threads can share: less ends before a second thread has started
+LONG_NS = 5_000_000.0  # of such work: more is shared in any case
+BRIEF_S = 50e-6  # runs that take less keep the interpreter's lock: handing it on takes other threads as long
 CONTEXT_BYTES = 64
 REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED, HALT = range(7)  # words of the context, in the order of the native runner
 CALIBRATION_S = 0.01  # between two runs; their ends calibrate the cycle counter
@@ -62,9 +65,12 @@ class _Runner:
         self._run = ctypes.CFUNCTYPE(None, *arguments)(image.address("gc_run"))
         # machine code of earlier versions lacks what is None
         self._run_loops = ctypes.CFUNCTYPE(None, *arguments, pointer)(image.address("gc_run_loops")) if loops else None
-        self.alone = None  # with the table, the first and the last launch, the context, the notes and the loops
+        # with the table, the first and the last launch, the context, the notes and the loops
+        self.alone = self.brief = None
         if image.has("gc_alone"):
-            self.alone = ctypes.CFUNCTYPE(None, pointer, number, number, *[pointer] * 3)(image.address("gc_alone"))
+            told = (pointer, number, number, pointer, pointer, pointer)
+            self.alone = ctypes.CFUNCTYPE(None, *told)(image.address("gc_alone"))
+            self.brief = ctypes.PYFUNCTYPE(None, *told)(image.address("gc_alone"))  # keeps the interpreter's lock
 
     def enter(self, call: Call, thread: int) -> None:
         table, first, last, context, threads, epoch, notes, loops = call
@@ -217,6 +223,7 @@ class CpuProgram:
         made._launches = self._launches.beside(counters)
         made.reset()
         made._finish()
+        made._wanted, made._trial, made._brief = self._wanted, self._trial and Trial(self._wanted), self._brief
         return made
 
     def _finish(self) -> None:
@@ -238,8 +245,10 @@ class CpuProgram:
         # the first output that is a buffer gets it, others a copy
         own = {name for k, name in name_of.items() if k in launches.rows.moving and k not in form.inputs}
         self._results_of = [(n, k, n in own) for n, k in zip(form.output_names, form.outputs, strict=True)]
-        shared = any(segment.shared_ns >= SMALLEST_SHARED_NS for segment in launches.segments)
-        self._wanted = self.threads if shared else 1  # threads of a run, its caller included
+        most = max((segment.shared_ns for segment in launches.segments), default=0.0)
+        self._wanted = self.threads if most >= SMALLEST_SHARED_NS else 1  # threads of a run, its caller included
+        self._trial = Trial(self._wanted) if most < LONG_NS else None
+        self._brief = False
         self._seats = 1
         self._bind_arena()
         self._clocks = NO_CLOCKS
@@ -272,10 +281,13 @@ class CpuProgram:
         are aligned, and no other array lies in their memory.
         """
         with self._arena.lock:
-            self._seats = seats = workers.take(self._wanted, how.stop)
+            trial = self._trial
+            self._seats = seats = workers.take(self._wanted if trial is None else trial.wanted, how.stop)
             try:
                 self._bind(inputs, how.outputs)
-                if how.stop is None:
+                if trial is not None and how.stop is None:
+                    self._try(trial)
+                elif how.stop is None:
                     for segment in self._launches.segments:
                         self._run_segment(segment)
                 else:
@@ -284,14 +296,29 @@ class CpuProgram:
             finally:
                 workers.give(seats)
 
+    def _try(self, trial: Trial) -> None:
+        """Run the launches, and learn from how long that takes."""
+        begin = time.perf_counter()
+        for segment in self._launches.segments:
+            self._run_segment(segment)
+        if trial.note(self._seats, time.perf_counter() - begin):
+            if self._wanted > 1 and trial.least(1) <= trial.least(self._wanted):
+                self._wanted = 1
+            self._brief = trial.least(1) < BRIEF_S
+            self._trial = None
+
     def _run_until(self, stop: Stop) -> None:
         """Run the launches, without those that are left when ``stop`` wants the run to end."""
         words = self._context.view(np.uint64)
-        with stop.during(partial(words.__setitem__, HALT, 1), partial(words.__setitem__, HALT, 0)):
-            for segment in self._launches.segments:
-                if words[HALT]:
-                    return
-                self._run_segment(segment)
+        brief, self._brief = self._brief, False  # others must be able to say that it is to stop
+        try:
+            with stop.during(partial(words.__setitem__, HALT, 1), partial(words.__setitem__, HALT, 0)):
+                for segment in self._launches.segments:
+                    if words[HALT]:
+                        return
+                    self._run_segment(segment)
+        finally:
+            self._brief = brief
 
     @contextmanager
     def _seated(self, wanted: int) -> Iterator[None]:
@@ -494,8 +521,9 @@ class CpuProgram:
         """Run launches of ``table``; by all threads of this run if ``shared``. The caller must hold the program's lock."""
         runner, threads = self._runner, self._seats if shared else 1
         assert runner is not None
-        if threads == 1 and runner.alone is not None:
-            runner.alone(table.address, first, last, self._context_address, notes[0] if notes else None, table.loops)
+        if threads == 1 and runner.alone is not None and runner.brief is not None:
+            enter = runner.brief if self._brief and not notes else runner.alone
+            enter(table.address, first, last, self._context_address, notes[0] if notes else None, table.loops)
             return
         self._epoch = (self._epoch + 1) % (1 << 31)
         table.begin(first, last, self._epoch, threads)

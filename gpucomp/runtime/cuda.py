@@ -6,11 +6,9 @@ run is captured as a CUDA graph, and later runs replay it.
 
 from __future__ import annotations
 
-import importlib
-import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from gpucomp.artifact.open_plan import Sized
-from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, NUMBERS, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.errors import DeviceError, DeviceLostError
-from gpucomp.extras import install
 from gpucomp.ir.types import NAMED
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
@@ -32,9 +29,11 @@ from gpucomp.runtime.cuda_driver import (
     captured,
     encoded,
     function_of,
+    import_cupy,
     import_driver,
     loaded,
 )
+from gpucomp.runtime.cuda_places import Arena, destroyed, failures, movable, places_of, released, results_of
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
 from gpucomp.runtime.inputs import stream_of
 from gpucomp.runtime.options import PLAIN, Options
@@ -44,7 +43,6 @@ from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_v
 DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which is not allowed during a capture
 STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and as much for outputs; the driver stages larger arrays
-ALIGNMENT = 256  # of an array that kernels use where it lies, in bytes: what allocations have
 MOST_GRAPHS = 8  # of a program, for different arrays of the caller's; the one captured first goes
 MOST_SEEN = 64  # sets of such arrays that are remembered
 PINNED_ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
@@ -116,32 +114,37 @@ class CudaProgram:
         memory: list[Any] = []  # keeps it alive; cupy pools memory by stream, so no other program would reuse it
         if own:
             self._owned.callback(lambda: cp.get_default_memory_pool().free_all_blocks(stream=stream))
-        self._arena: _Arena = _Arena() if like is None or own else like._arena
+        self._arena: Arena = Arena() if like is None or own else like._arena
         if own:
             self._owned.callback(self._arena.memory.clear)
         self._owned.callback(memory.clear)
+        self._allocated = memory
         with self._current("", "GPC5005"):
-            self._allocated = memory
-            self._strings = Strings(plan, weights)
-            self._bound_to = 0  # the address of the arena that the temporaries lie in
-            self._memory = [self._buffer(position, b, weights) for position, b in enumerate(plan.buffers)]
-            self._uses = self._used()
-            self._own = {position: self._memory[position] for position in self._uses}
-            self._event = driver("cuEventCreate", DISABLE_TIMING)
-            self._owned.callback(driver, "cuEventDestroy", self._event)
-            self._staged_inputs = self._stage(plan.inputs)
-            self._staged_outputs = self._stage(plan.outputs)
-            if like is None:
-                self._functions: dict[str, Any] = {
-                    kernel.name: self._function(kernel, sources, binaries) for kernel in plan.kernels
-                }
-            else:
-                self._functions = like._functions
-            self._owned.callback(_destroyed, driver, self._graphs)
-            self._bind()
-            self._never_captured = None in self._launches or sum(plan.counts()) > MOST_CAPTURED
-            self._wait()
+            self._open(sources, binaries)
         self._owned.callback(driver, "cuStreamSynchronize", stream.ptr)
+
+    def _open(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> None:
+        """Allocate and fill the buffers, and load the kernels."""
+        plan, weights = self.plan, self._weights
+        self._strings = Strings(plan, weights)
+        self._bound_to = 0  # the address of the arena that the temporaries lie in
+        self._memory = [self._buffer(position, b, weights) for position, b in enumerate(plan.buffers)]
+        self._uses = movable(plan, self._strings)
+        self._own = {position: self._memory[position] for position in self._uses}
+        self._event = self._driver("cuEventCreate", DISABLE_TIMING)
+        self._owned.callback(self._driver, "cuEventDestroy", self._event)
+        self._staged_inputs = self._stage(plan.inputs)
+        self._staged_outputs = self._stage(plan.outputs)
+        if self._like is None:
+            self._functions: dict[str, Any] = {
+                kernel.name: self._function(kernel, sources, binaries) for kernel in plan.kernels
+            }
+        else:
+            self._functions = self._like._functions
+        self._owned.callback(destroyed, self._driver, self._graphs)
+        self._bind()
+        self._never_captured = None in self._launches or sum(plan.counts()) > MOST_CAPTURED
+        self._wait()
 
     def resized(self, sized: Sized) -> CudaProgram:
         """The program of the same model at other sizes, which shares what this one has opened."""
@@ -162,7 +165,7 @@ class CudaProgram:
             self._number = driver("cuDeviceGet", device.id)
             self._context = driver("cuDevicePrimaryCtxRetain", self._number)
         self._owned.callback(driver, "cuDevicePrimaryCtxRelease", self._number)
-        self._close = weakref.finalize(self, _released, self._cupy, driver, device, self._context, self._owned)
+        self._close = weakref.finalize(self, released, self._cupy, driver, device, self._context, self._owned)
         self._close.atexit = False  # the end of the process frees everything
 
     def close(self) -> None:
@@ -176,7 +179,7 @@ class CudaProgram:
             raise DeviceLostError(self._lost, code="GPC5201")
         try:
             yield
-        except _failures(self._cupy) as error:
+        except failures(self._cupy) as error:
             if getattr(error, "status", None) not in STICKY:
                 raise DeviceError(f"CUDA: {what}{error}", code=code) from error
             self._lost = f"CUDA: {what}{error}; the GPU no longer answers this process: start it anew"
@@ -241,25 +244,6 @@ class CudaProgram:
             )
         return not native
 
-    def _used(self) -> dict[int, list[tuple[int, int]]]:
-        """The inputs and outputs that may lie elsewhere in each run, with the launches and arguments that use them.
-
-        Not those that a loop moves along.
-        """
-        plan = self.plan
-        uses: dict[int, list[tuple[int, int]]] = {
-            k: []
-            for k, b in enumerate(plan.buffers)
-            if b.kind in (INPUT, OUTPUT) and b.nbytes and k not in self._strings
-        }
-        for number, launch in enumerate(plan.launches):
-            for index, position in enumerate(launch.args):
-                if position in uses and launch.kernel >= 0:
-                    uses[position].append((number, index))
-            for moved in moving_arguments(plan, number):
-                uses.pop(launch.args[moved.index], None)
-        return uses
-
     def _allocate(self, nbytes: int) -> int:
         """Allocate memory from cupy's pool for the life of the program; return its address."""
         memory = self._cupy.cuda.alloc(max(1, nbytes))
@@ -318,7 +302,7 @@ class CudaProgram:
         self._moving: dict[int, list[_Slice]] = {}
         for one in self._slices:
             self._moving.setdefault(one.launch, []).append(one)
-        _destroyed(self._driver, self._graphs)  # they have the old addresses
+        destroyed(self._driver, self._graphs)  # they have the old addresses
 
     def _prepare(self) -> list[KernelLaunch | None]:
         """The plan's launches, prepared; ``None`` for a host operator. Notes the parts of buffers that loops move along."""
@@ -397,14 +381,15 @@ class CudaProgram:
         ``inputs`` must be complete, of the right type and contiguous. Arrays in the device's memory are used where they are if
         they begin at a multiple of ``ALIGNMENT``, and copied on the device else.
         """
+        plan = self.plan
         current = self._cupy.cuda.get_current_stream().ptr if how.stream is None else stream_of(how.stream)
         with self._running():
             if how.stop is not None:
                 how.stop.check()
             if how.on_device or how.stream is not None:
                 self._wait_for(current)  # the memory of an array that was deleted may still be in use there
-            results, places = self._results(how)
-            self._place(self._places_of(inputs) | places)
+            results, places = results_of(plan, self._uses, how, self._cupy)
+            self._place(places_of(plan, self._uses, inputs, self._cupy) | places)
             self._send(inputs)
             self._execute()
             self._receive(results, how)
@@ -412,46 +397,6 @@ class CudaProgram:
             return results
 
     # ---- where inputs and outputs lie ----
-
-    def _results(self, how: Options) -> tuple[dict[str, Any], dict[int, int]]:
-        """For each output the array that it gets, ``None`` for a fresh one of numpy; and the addresses of those on the device
-        that kernels write at once.
-        """
-        results: dict[str, Any] = {}
-        places: dict[int, int] = {}
-        for name, position in zip(self.plan.output_names, self.plan.outputs, strict=True):
-            array = how.outputs.get(name)
-            if array is None and how.on_device and position not in self._strings:
-                array = self._fresh(self.plan.buffers[position])
-            results[name] = array
-            if array is None or isinstance(array, np.ndarray) or self.plan.buffers[position].kind != OUTPUT:
-                continue
-            address = int(array.data.ptr)
-            if position in self._uses and address % ALIGNMENT == 0:
-                places.setdefault(position, address)
-        return results, places
-
-    def _fresh(self, buffer: Buffer) -> Any:
-        """An array in the device's memory, from cupy's pool for this stream."""
-        cupy, dtype = self._cupy, NAMED[buffer.dtype].numpy
-        try:
-            return cupy.ndarray(buffer.shape, dtype, memptr=cupy.cuda.alloc(max(1, buffer.nbytes)))
-        except (TypeError, ValueError) as error:
-            raise DeviceError(
-                f"output {buffer.name}: cupy has no arrays of {buffer.dtype}; give numpy arrays for it, or none",
-                code="GPC5019",
-            ) from error
-
-    def _places_of(self, inputs: Mapping[str, Any]) -> dict[int, int]:
-        """The addresses of inputs on the device that kernels can read where they are."""
-        places: dict[int, int] = {}
-        for position in self.plan.inputs:
-            given = inputs[self.plan.buffers[position].name]
-            if position in self._uses and not isinstance(given, np.ndarray):
-                address = int(self._cupy.asarray(given).data.ptr)
-                if address % ALIGNMENT == 0:
-                    places[position] = address
-        return places
 
     def _place(self, places: Mapping[int, int]) -> None:
         """Let inputs and outputs lie at the addresses in ``places``, and in the program's own buffers else."""
@@ -646,46 +591,6 @@ class CudaProgram:
                 results[name] = array
             else:
                 results[name][...] = array
-
-
-class _Arena:
-    """Memory for the temporaries of one run at a time. It grows to what the largest program needs that shares it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.memory: list[Any] = []  # the current one
-        self._nbytes = 0
-
-    def of(self, nbytes: int, allocate: Callable[[int], Any]) -> int:
-        """The address of at least ``nbytes`` bytes. What the stream still does with smaller memory comes before its next use."""
-        if not self.memory or nbytes > self._nbytes:
-            self.memory[:] = [allocate(max(1, nbytes))]
-            self._nbytes = nbytes
-        return int(self.memory[0].ptr)
-
-
-def _destroyed(driver: Driver, graphs: dict[tuple[Any, ...], Any]) -> None:
-    while graphs:
-        driver("cuGraphExecDestroy", graphs.popitem()[1])
-
-
-def _failures(cupy: Any) -> tuple[type[Exception], ...]:
-    cuda = cupy.cuda
-    return (DriverCallError, cuda.runtime.CUDARuntimeError, cuda.memory.OutOfMemoryError)
-
-
-def _released(cupy: Any, driver: Driver, device: Any, context: Any, owned: ExitStack) -> None:
-    """Free what a program owns, the last first. Errors of a lost device are ignored."""
-    with suppress(*_failures(cupy)), device, driver.current(context):
-        owned.close()
-
-
-def import_cupy() -> Any:
-    """Import cupy. Raises ``DeviceError`` that names the extra to install."""
-    try:
-        return importlib.import_module("cupy")
-    except ImportError as error:
-        raise DeviceError(f"cupy is not installed: {install('cuda13')}", code="GPC5002") from error
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

@@ -31,6 +31,14 @@ def import_driver() -> Any:
         raise DeviceError(f"cuda-bindings is not installed: {install('cuda13')}", code="GPC5002") from error
 
 
+def import_cupy() -> Any:
+    """Import cupy. Raises ``DeviceError`` that names the extra to install."""
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise DeviceError(f"cupy is not installed: {install('cuda13')}", code="GPC5002") from error
+
+
 class DriverCallError(Exception):
     """A call of the driver failed; ``status`` is the ``CUresult``."""
 

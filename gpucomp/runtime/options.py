@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpucomp.runtime.stopping import Stop
 
 if TYPE_CHECKING:
-    from gpucomp.runtime.executable import Context
+    from gpucomp.runtime.context import Context
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 

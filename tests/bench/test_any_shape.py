@@ -42,6 +42,7 @@ def test_an_answer_that_is_off_fails_and_is_told(small, monkeypatch, capsys):
         return seconds, {name: array * (1.001 if len(array) == 4 else 1) for name, array in outputs.items()}
 
     monkeypatch.setattr(any_shape, "reference", another)
+    monkeypatch.setattr(any_shape, "right_in_f64", lambda *given: False)
 
     assert any_shape.main(["--shapes", "3", "--seed", "2"]) == 1
     told = capsys.readouterr().out
@@ -51,11 +52,22 @@ def test_an_answer_that_is_off_fails_and_is_told(small, monkeypatch, capsys):
 def test_what_onnxruntime_itself_does_not_decide_is_not_off(small, monkeypatch, capsys):
     monkeypatch.setattr(any_shape, "wrong", lambda apart, tolerance: ["y"])
     monkeypatch.setattr(any_shape, "farthest", lambda outputs, expected: 0.01)
+    monkeypatch.setattr(
+        any_shape, "right_in_f64", lambda *given: pytest.fail("it is unlike the program for these sizes")
+    )
 
     assert any_shape.main(["--shapes", "3"]) == 0
     told = capsys.readouterr().out
     assert "0 right of   3 sets of sizes, 3 undecided" in told
     assert "3 sets of sizes of 1 models: 0 wrong, 3 undecided" in told
+
+
+def test_what_is_right_in_f64_is_right_if_the_program_for_these_sizes_agrees(small, monkeypatch, capsys):
+    apart = iter([["y"], []] * 3)  # unlike onnxruntime, like the program for these sizes
+    monkeypatch.setattr(any_shape, "wrong", lambda found, tolerance: next(apart))
+
+    assert any_shape.main(["--shapes", "3"]) == 0
+    assert "3 right of   3 sets of sizes" in capsys.readouterr().out
 
 
 def test_onnxruntime_moves_by_the_errors_of_its_inputs(small):

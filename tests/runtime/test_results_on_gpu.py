@@ -10,6 +10,7 @@ import pytest
 
 from gpucomp.errors import InputError, UsageError
 from gpucomp.runtime import cuda as runtime
+from gpucomp.runtime import cuda_places
 from gpucomp.runtime.executable import PROGRAMS, Executable
 from gpucomp.runtime.inputs import stream_of
 from gpucomp.targets import cuda
@@ -132,7 +133,7 @@ def test_arrays_on_device_and_host_are_mixed(exe, cupy):
 
 
 def test_an_array_in_the_middle_of_memory_is_copied_on_the_device(exe, cupy, monkeypatch):
-    monkeypatch.setattr(runtime, "ALIGNMENT", 1 << 40)
+    monkeypatch.setattr(cuda_places, "ALIGNMENT", 1 << 40)
     x, y = on_device(cupy, X), on_device(cupy, 0 * X)
     cupy.driver.clear_log()
 

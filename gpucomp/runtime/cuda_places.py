@@ -1,0 +1,112 @@
+"""Where inputs, outputs and temporaries of runs on a CUDA device lie, and what is freed with them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Container, Mapping
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import numpy as np
+
+from gpucomp.artifact.plan import INPUT, OUTPUT, Buffer, Plan
+from gpucomp.errors import DeviceError
+from gpucomp.ir.types import NAMED, STRING
+from gpucomp.runtime.cuda_driver import Driver, DriverCallError
+from gpucomp.runtime.host import Strings
+from gpucomp.runtime.options import Options
+from gpucomp.runtime.repeats import moving_arguments
+
+ALIGNMENT = 256  # of an array that kernels use where it lies, in bytes: what allocations have
+
+
+def movable(plan: Plan, strings: Strings) -> dict[int, list[tuple[int, int]]]:
+    """The inputs and outputs that may lie elsewhere in each run, with the launches and arguments that use them.
+
+    Not those that a loop moves along.
+    """
+    uses: dict[int, list[tuple[int, int]]] = {
+        k: [] for k, b in enumerate(plan.buffers) if b.kind in (INPUT, OUTPUT) and b.nbytes and k not in strings
+    }
+    for number, launch in enumerate(plan.launches):
+        for index, position in enumerate(launch.args):
+            if position in uses and launch.kernel >= 0:
+                uses[position].append((number, index))
+        for moved in moving_arguments(plan, number):
+            uses.pop(launch.args[moved.index], None)
+    return uses
+
+
+def results_of(plan: Plan, uses: Container[int], how: Options, cupy: Any) -> tuple[dict[str, Any], dict[int, int]]:
+    """For each output the array that it gets, ``None`` for a fresh one of numpy; and the addresses of those on the device
+    that kernels write at once.
+    """
+    results: dict[str, Any] = {}
+    places: dict[int, int] = {}
+    for name, position in zip(plan.output_names, plan.outputs, strict=True):
+        array = how.outputs.get(name)
+        if array is None and how.on_device and plan.buffers[position].dtype != STRING.name:
+            array = _fresh(cupy, plan.buffers[position])
+        results[name] = array
+        if array is None or isinstance(array, np.ndarray) or plan.buffers[position].kind != OUTPUT:
+            continue
+        address = int(array.data.ptr)
+        if position in uses and address % ALIGNMENT == 0:
+            places.setdefault(position, address)
+    return results, places
+
+
+def _fresh(cupy: Any, buffer: Buffer) -> Any:
+    """An array in the device's memory, from cupy's pool for this stream."""
+    dtype = NAMED[buffer.dtype].numpy
+    try:
+        return cupy.ndarray(buffer.shape, dtype, memptr=cupy.cuda.alloc(max(1, buffer.nbytes)))
+    except (TypeError, ValueError) as error:
+        raise DeviceError(
+            f"output {buffer.name}: cupy has no arrays of {buffer.dtype}; give numpy arrays for it, or none",
+            code="GPC5019",
+        ) from error
+
+
+def places_of(plan: Plan, uses: Container[int], inputs: Mapping[str, Any], cupy: Any) -> dict[int, int]:
+    """The addresses of inputs on the device that kernels can read where they are."""
+    places: dict[int, int] = {}
+    for position in plan.inputs:
+        given = inputs[plan.buffers[position].name]
+        if position in uses and not isinstance(given, np.ndarray):
+            address = int(cupy.asarray(given).data.ptr)
+            if address % ALIGNMENT == 0:
+                places[position] = address
+    return places
+
+
+class Arena:
+    """Memory for the temporaries of one run at a time. It grows to what the largest program needs that shares it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.memory: list[Any] = []  # the current one
+        self._nbytes = 0
+
+    def of(self, nbytes: int, allocate: Callable[[int], Any]) -> int:
+        """The address of at least ``nbytes`` bytes. What the stream still does with smaller memory comes before its next use."""
+        if not self.memory or nbytes > self._nbytes:
+            self.memory[:] = [allocate(max(1, nbytes))]
+            self._nbytes = nbytes
+        return int(self.memory[0].ptr)
+
+
+def destroyed(driver: Driver, graphs: dict[tuple[Any, ...], Any]) -> None:
+    while graphs:
+        driver("cuGraphExecDestroy", graphs.popitem()[1])
+
+
+def failures(cupy: Any) -> tuple[type[Exception], ...]:
+    cuda = cupy.cuda
+    return (DriverCallError, cuda.runtime.CUDARuntimeError, cuda.memory.OutOfMemoryError)
+
+
+def released(cupy: Any, driver: Driver, device: Any, context: Any, owned: ExitStack) -> None:
+    """Free what a program owns, the last first. Errors of a lost device are ignored."""
+    with suppress(*failures(cupy)), device, driver.current(context):
+        owned.close()

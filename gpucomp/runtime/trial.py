@@ -1,0 +1,29 @@
+"""What a program on the processor learns from its first runs."""
+
+from __future__ import annotations
+
+TRIALS = 5  # runs by all threads, and by one alone, after one of each that does not count
+
+
+class Trial:
+    """The first runs of a program, from which it learns whether several threads make it faster, and how long it takes alone.
+
+    What threads gain is hard to estimate for some tens of microseconds: it depends on what is in which cache.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.seconds: dict[int, list[float]] = {count: [] for count in (threads, 1)}
+
+    @property
+    def wanted(self) -> int:
+        """Of how many threads the next run is."""
+        return next((count for count, found in self.seconds.items() if len(found) <= TRIALS), 1)
+
+    def note(self, threads: int, seconds: float) -> bool:
+        """Take the time of a run; whether there are enough."""
+        if threads in self.seconds:
+            self.seconds[threads].append(seconds)
+        return min(map(len, self.seconds.values())) > TRIALS
+
+    def least(self, threads: int) -> float:
+        return min(self.seconds[threads][1:])
