@@ -34,6 +34,7 @@ import numpy as np
 import gpucomp
 from bench import packages
 from bench.options import add_shared, parser_of
+from gpucomp import config
 from gpucomp.errors import RunStoppedError
 
 CHOSEN = ("ppocr_cls", "ppocr_det", "ppocr_rec", "nudenet", "silero_vad", "minilm", "minilm_int8", "magika")
@@ -201,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("bench.serving", __doc__)
     every = ", ".join(packages.MODELS)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {every} (default: {', '.join(CHOSEN)})")
-    parser.add_argument("--threads", type=int, default=2, help="of each engine in all; of ours by GPUCOMP_THREADS")
+    parser.add_argument("--threads", type=int, default=2, help="of each engine in all")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each round")
     parser.add_argument("--peers", default=",".join(PEERS), metavar="NAMES", help=f"of: {', '.join(PEERS)}")
     add_shared(parser, "--markdown")
@@ -230,7 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             engines.append(name)
     rows, lines = [], []
     for name in options.models or CHOSEN:
-        rows.append(measure(name, engines, options.threads, options.seconds))
+        with config.using(threads=options.threads):
+            rows.append(measure(name, engines, options.threads, options.seconds))
         lines.append(text(rows[-1]))
         print(lines[-1], flush=True)
     if options.markdown:

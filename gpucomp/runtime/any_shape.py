@@ -258,7 +258,7 @@ class AnyShapeExecutable(Executable):
             made = self._made.setdefault(key, made)
             while len(self._made) > KEPT:
                 old, oldest = self._made.popitem(last=False)
-                if oldest.used and oldest is not made:  # by runs that did not look for it here
+                if oldest is made or oldest.used:  # by runs that did not look for it here
                     oldest.used = False
                     self._made[old] = oldest
                 else:

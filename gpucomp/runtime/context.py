@@ -15,7 +15,7 @@ from gpucomp.runtime.executable import Executable, takes_a_feed
 from gpucomp.runtime.lanes import Lane, Lanes
 from gpucomp.runtime.options import NONE
 from gpucomp.runtime.pending import Pending, begin
-from gpucomp.runtime.stopping import Stop
+from gpucomp.runtime.stopping import Stop, stop_after
 
 
 class Context:
@@ -45,7 +45,9 @@ class Context:
         self.close()
 
     def close(self) -> None:
-        """Free the memory, after the end of a run that another thread is in. Later runs raise ``UsageError``."""
+        """Free the memory, after the end of all runs that have begun or wait. Later runs raise ``UsageError``."""
+        if (thread := vars(self).get("_thread")) is not None:
+            thread.shutdown(wait=True)
         with self._busy:
             self._lanes = None
 
@@ -69,10 +71,10 @@ class Context:
         """As ``Executable.run``, in this context's memory. Raises ``UsageError`` (GPC2037) if it is closed or in use."""
         if not self._busy.acquire(blocking=False):
             raise UsageError(
-                "this context is in use by another thread; each needs its own: exe.context()", code="GPC2037"
+                "this context is in use by another run; each thread needs its own: exe.context()", code="GPC2037"
             )
         try:
-            return self._run(inputs, outputs, None if timeout is None else Stop(timeout), stream)
+            return self._run(inputs, outputs, stop_after(timeout), stream)
         finally:
             self._busy.release()
 
@@ -83,14 +85,15 @@ class Context:
         *,
         outputs: Mapping[str, object] | str = NONE,
         timeout: float | None = None,
-        stream: Any = None,
     ) -> Pending:
         """As ``Executable.run_async``. Runs of one context happen one after the other, in the order of the calls."""
 
         def run(stop: Stop) -> dict[str, Any]:
             with self._busy:
-                return self._run(inputs, outputs, stop, stream)
+                return self._run(inputs, outputs, stop, None)
 
+        if self._lanes is None:
+            raise UsageError("this context is closed; a new one expected: exe.context()", code="GPC2037")
         return begin(self._thread, timeout, run)
 
     @cached_property

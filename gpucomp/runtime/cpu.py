@@ -223,7 +223,8 @@ class CpuProgram:
         made._launches = self._launches.beside(counters)
         made.reset()
         made._finish()
-        made._wanted, made._trial, made._brief = self._wanted, self._trial and Trial(self._wanted), self._brief
+        if self._trial is None:  # it has learnt
+            made._wanted, made._trial, made._brief = self._wanted, None, self._brief
         return made
 
     def _finish(self) -> None:
@@ -237,6 +238,7 @@ class CpuProgram:
             _Argument(k, name_of.get(k, ""), self._buffers[k], places, launches.late.get(k))
             for k, places in launches.rows.moving.items()
         ]
+        self._used = used
         self._written = [one for one in used if one.buffer.kind != INPUT]
         self._read = [one for one in used if one.buffer.kind == INPUT]
         for one in self._read:
@@ -285,24 +287,24 @@ class CpuProgram:
             self._seats = seats = workers.take(self._wanted if trial is None else trial.wanted, how.stop)
             try:
                 self._bind(inputs, how.outputs)
-                if trial is not None and how.stop is None:
-                    self._try(trial)
-                elif how.stop is None:
+                begin = time.perf_counter() if trial is not None else 0.0
+                if how.stop is None:
                     for segment in self._launches.segments:
                         self._run_segment(segment)
                 else:
                     self._run_until(how.stop)
+                if trial is not None:
+                    self._learn(trial, time.perf_counter() - begin)
                 return self._results(how.outputs)
             finally:
                 workers.give(seats)
+                for one in self._used:  # the caller's
+                    self._memory[one.position] = None
 
-    def _try(self, trial: Trial) -> None:
-        """Run the launches, and learn from how long that takes."""
-        begin = time.perf_counter()
-        for segment in self._launches.segments:
-            self._run_segment(segment)
-        if trial.note(self._seats, time.perf_counter() - begin):
-            if self._wanted > 1 and trial.least(1) <= trial.least(self._wanted):
+    def _learn(self, trial: Trial, seconds: float) -> None:
+        """Note the time of a run, and decide once there are enough."""
+        if trial.note(self._seats, seconds):
+            if self._wanted > 1 and trial.least(1) <= trial.least(self._wanted) < math.inf:
                 self._wanted = 1
             self._brief = trial.least(1) < BRIEF_S
             self._trial = None
@@ -329,6 +331,8 @@ class CpuProgram:
                 yield
             finally:
                 workers.give(seats)
+                for one in self._used:
+                    self._memory[one.position] = None
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds of each launch in one run, counted from when the first thread reached it. A run before it warms up."""
@@ -501,10 +505,6 @@ class CpuProgram:
                 results[name] = array
             else:
                 results[name] = array.copy()
-        for one in self._read:
-            memory[one.position] = None
-        for one in self._written:
-            memory[one.position] = None
         return results
 
     # launches

@@ -386,14 +386,18 @@ class CudaProgram:
         with self._running():
             if how.stop is not None:
                 how.stop.check()
-            if how.on_device or how.stream is not None:
-                self._wait_for(current)  # the memory of an array that was deleted may still be in use there
-            results, places = results_of(plan, self._uses, how, self._cupy)
+            if how.on_device or how.outputs or how.stream is not None:
+                self._wait_for(current)  # the caller's arrays, and memory that was one's, may still be in use there
+            with self._cupy.cuda.ExternalStream(current):  # whose pool gives memory for results, and gets it back
+                results, places = results_of(plan, self._uses, how, self._cupy)
             self._place(places_of(plan, self._uses, inputs, self._cupy) | places)
             self._send(inputs)
             self._execute()
             self._receive(results, how)
-            self._kept = inputs, results  # until the device has done with them
+            if self._in_flight:
+                self._kept = inputs, results  # until the device has done with them
+            if how.stop is not None:
+                how.stop.check()
             return results
 
     # ---- where inputs and outputs lie ----
@@ -438,6 +442,7 @@ class CudaProgram:
         cp = self._cupy
         marks: list[Any] = []
         with self._running():
+            self._place({})
             self._send(inputs)
             for number, step in in_order(self.plan):
                 start, end = cp.cuda.Event(), cp.cuda.Event()
@@ -468,6 +473,7 @@ class CudaProgram:
             return []
         seconds = []
         with self._running():
+            self._place({})
             graph = self._captured(overlap)
             for _ in range(count):
                 start, end = cp.cuda.Event(), cp.cuda.Event()

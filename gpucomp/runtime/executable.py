@@ -18,7 +18,7 @@ import numpy as np
 
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import TEMP, Buffer, Plan
-from gpucomp.errors import DeviceError, UsageError, quote, several
+from gpucomp.errors import DeviceError, InputError, UsageError, quote, several
 from gpucomp.runtime import artifact
 from gpucomp.runtime import outputs as results
 from gpucomp.runtime.artifact import Contents
@@ -28,7 +28,7 @@ from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
 from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.outputs import checked_outputs
 from gpucomp.runtime.pending import Pending, begin
-from gpucomp.runtime.stopping import Stop
+from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.workers import available_threads
 
 if TYPE_CHECKING:
@@ -342,16 +342,16 @@ class Executable:
         returns without waiting. Without a stream, the results are complete when the call returns.
 
         ``timeout`` is in seconds. A run that waits longer for its turn, or takes longer, is given up between two kernels and
-        raises ``RunStoppedError`` (GPC1102); what ``outputs`` then hold is undefined.
+        raises ``RunStoppedError`` (GPC1102); what ``outputs`` then hold is undefined. On a GPU, what was enqueued still runs.
 
         Runs from several threads happen side by side, as far as there are processor threads for them, or two on a GPU; others
         wait. Raises ``InputError`` for a wrong input or output, and ``DeviceError`` if the device cannot run the model. In a
         model with a dynamic part, values that lead to something invalid or unsupported raise ``ModelError`` or
         ``UnsupportedError``.
         """
-        if timeout is None and stream is None and not outputs:
+        if timeout is None and stream is None and outputs is NONE:
             return self._run(inputs, PLAIN)
-        return self._run(inputs, self._wanted(outputs, None, None if timeout is None else Stop(timeout), stream))
+        return self._run(inputs, self._wanted(outputs, None, stop_after(timeout), stream))
 
     def _wanted(
         self, outputs: Mapping[str, object] | str, context: Context | None, stop: Stop | None, stream: Any = None
@@ -361,6 +361,9 @@ class Executable:
         if stream is not None and kind != "cuda":
             raise UsageError(f"stream: {self.target} has none of CUDA's", code="GPC2038")
         if not isinstance(outputs, str):
+            if not isinstance(outputs, Mapping):
+                found = type(outputs).__name__
+                raise InputError(f"outputs: a mapping of names to arrays expected, found {found}", code="GPC2114")
             return Options(outputs, context, stop, False, stream)
         if outputs != "device" or kind == "opencl":
             where = "; OpenCL has no arrays on the device" if kind == "opencl" else ""
@@ -376,21 +379,20 @@ class Executable:
         *,
         outputs: Mapping[str, object] | str = NONE,
         timeout: float | None = None,
-        stream: Any = None,
     ) -> Pending:
         """As ``run``, but returns at once: ``result()`` or ``await`` gives the outputs, and ``cancel()`` ends the run.
 
         Runs begin in the order of the calls, as many side by side as ``run`` has. The arrays of ``inputs`` must not change before
-        the end. Errors of the inputs are the result's too.
+        the end, and those on a GPU must be complete. Errors of the inputs are the result's too.
         """
-        return begin(self._threads, timeout, lambda stop: self._run(inputs, self._wanted(outputs, None, stop, stream)))
+        return begin(self._threads, timeout, lambda stop: self._run(inputs, self._wanted(outputs, None, stop, None)))
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(max(available_threads(), MOST_ON_A_GPU), "gpucomp-run")
 
     def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:
-        found = as_they_are(inputs, self._expected[0])
+        found = None if self._form.input_containers else as_they_are(inputs, self._expected[0])
         fits = found is not None and found[1] == self._expected[1]
         arrays = found[0] if found is not None and fits else self._checked(inputs, how.stream)
         return self.run_checked(arrays, how)
@@ -402,6 +404,10 @@ class Executable:
 
     def run_checked(self, arrays: Mapping[str, Any], how: Options) -> dict[str, Any]:
         """As ``run``, on arrays that were checked: complete, contiguous and of the right types and shapes."""
+        if how.on_device and self.dynamic_model and self._form.kind == "cuda":
+            raise UsageError(
+                "outputs='device': a part of this model runs on the host, and so are its results", code="GPC2038"
+            )
         if how.outputs:
             return self._run_into(arrays, how)
         found = self._execute(arrays, how)

@@ -91,7 +91,7 @@ def as_they_are(
     shapes = []
     for name, dtype in expected:
         array = given.get(name)
-        if type(array) is not np.ndarray or array.dtype != dtype or not array.flags.c_contiguous:
+        if type(array) is not np.ndarray or dtype is None or array.dtype != dtype or not array.flags.c_contiguous:
             return None
         arrays[name] = array
         shapes.append(array.shape)

@@ -53,6 +53,7 @@ class Lanes:
     def reset(self) -> None:
         """Make fresh locks, for a process that was forked. Lanes of the parent's runs are forgotten."""
         self._opening = threading.Lock()  # only one opens the first
+        self._known = threading.RLock()  # a finalizer may run anywhere
         self._changed = threading.Condition(threading.Lock())
         self._waiting = 0
         self._made = len(self._free)
@@ -73,12 +74,15 @@ class Lanes:
     def new(self) -> Lane:
         """A lane that ``take`` never gives: its maker's own."""
         lane = Lane()
-        self._lanes.add(lane)
+        with self._known:
+            self._lanes.add(lane)
         return lane
 
     def forget(self, token: object) -> None:
         """Drop the programs of an executable that is no more."""
-        for lane in list(self._lanes):
+        with self._known:
+            lanes = list(self._lanes)
+        for lane in lanes:
             lane.programs.pop(token, None)
 
     def most(self) -> int:
@@ -101,6 +105,8 @@ class Lanes:
                         stop.check()
             finally:
                 self._waiting -= 1
+                if self._free and self._waiting:  # one who gave up may have been told of it
+                    self._changed.notify()
 
     def first_in(self, lane: Lane, new: Callable[[], Opened]) -> tuple[Any, bool]:
         """The program that was opened in ``lane`` first, and whether ``new`` has just made it.

@@ -46,14 +46,13 @@ def as_they_are(
 ) -> dict[str, np.ndarray] | None:
     """The arrays for results, if all can be written where they lie; ``specs`` by name are those of outputs that are tensors."""
     found: dict[str, np.ndarray] = {}
-    if not isinstance(given, Mapping):
-        return None
     for name, array in given.items():
         spec = specs.get(name)
         if spec is None or type(array) is not np.ndarray or array.shape != spec.shape:
             return None
         if (
-            array.dtype != spec.plain
+            spec.plain is None
+            or array.dtype != spec.plain
             or not array.flags.carray
             or (found and _meets(array, found))
             or _meets(array, inputs)
@@ -73,10 +72,6 @@ def checked_outputs(
     Raises ``InputError``: GPC2114 for an unknown name or what is no tensor, GPC2115 for an array that the result does not fit in
     or that cannot be written, GPC2116 for two that share memory.
     """
-    if not isinstance(given, Mapping):
-        raise InputError(
-            f"outputs: a mapping of names to arrays expected, found {type(given).__name__}", code="GPC2114"
-        )
     arrays: dict[str, Any] = {}
     direct: dict[str, Any] = {}
     for name, value in given.items():
@@ -101,7 +96,9 @@ def checked_outputs(
 
 def _checked(value: Any, spec: TensorSpec, on_gpu: bool) -> Any:
     dtype = spec.type.dtype
-    there = on_gpu and not isinstance(value, np.ndarray) and _in_gpu(value)
+    there = not isinstance(value, np.ndarray) and _in_gpu(value)
+    if isinstance(value, np.generic) or (there and not on_gpu):
+        raise _wrong(spec.name, f"an array in the memory of this model's device expected, found {type(value).__name__}")
     try:
         array = device_view(value, spec.name) if there else as_array(value, spec.name, False, "output")
     except InputError as error:

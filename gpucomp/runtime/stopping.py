@@ -9,21 +9,39 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gpucomp.errors import RunStoppedError
+from gpucomp.errors import RunStoppedError, UsageError, quote
 
 LOOK_S = 0.01  # how often a run that waits for its turn looks whether it is to stop
 IDLE_S = 5.0  # after which the thread ends that looks at timeouts
 CANCELLED, LATE = "the run was cancelled", "the run was given up after its timeout"
 
 
+def stop_after(timeout: float | None) -> Stop | None:
+    """What ends a run ``timeout`` seconds from now, if that is given. Raises ``UsageError`` (GPC2039) unless it is at least 0."""
+    return None if timeout is None else Stop(timeout)
+
+
+def _seconds(timeout: object) -> float:
+    """``timeout`` as a number of at least 0; infinite if it is too large for one."""
+    try:
+        seconds = float(timeout) if hasattr(timeout, "__float__") else math.nan
+    except OverflowError:
+        seconds = math.inf
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not seconds >= 0:
+        raise UsageError(f"timeout: seconds of at least 0 expected, found {quote(timeout)}", code="GPC2039")
+    return seconds
+
+
 class Stop:
-    """The wish that a run ends. ``timeout`` is in seconds from now.
+    """The wish that a run ends. ``timeout`` is in seconds from now: at least 0, else ``UsageError`` (GPC2039).
 
     A run asks ``check`` where it may end, and while it cannot ask, another thread calls what it gave to ``during``.
     """
 
     def __init__(self, timeout: float | None = None) -> None:
-        self.end = math.inf if timeout is None else time.monotonic() + timeout
+        self.end = math.inf if timeout is None else time.monotonic() + _seconds(timeout)
         self._lock = threading.Lock()
         self._halt: Callable[[], None] | None = None
         self._why = ""
@@ -46,12 +64,14 @@ class Stop:
     def during(self, halt: Callable[[], None], clear: Callable[[], None]) -> Iterator[None]:
         """Run a block that ``halt`` ends early. ``clear`` undoes that, after the block."""
         self.check()
-        with self._lock:
-            self._halt = halt
         timed = self.end < math.inf
-        if timed:
-            _watch.add(self)
         try:
+            with self._lock:
+                self._halt = halt
+                if self._why:
+                    halt()
+            if timed:
+                _watch.add(self)
             yield
         finally:
             if timed:
@@ -80,8 +100,9 @@ class _Watch:
         with self._changed:
             self._runs.add(stop)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="gpucomp-timeouts", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="gpucomp-timeouts", daemon=True)
+                thread.start()  # it may fail
+                self._thread = thread
             elif stop.end < self._wakes:
                 self._changed.notify()
 
@@ -97,7 +118,7 @@ class _Watch:
                     self._runs.discard(late)
                     late.stop(LATE)
                 self._wakes = min((one.end for one in self._runs), default=now + IDLE_S)
-                woken = self._changed.wait(self._wakes - now)
+                woken = self._changed.wait(min(self._wakes - now, IDLE_S))
                 if not woken and not self._runs:
                     self._thread = None
                     return

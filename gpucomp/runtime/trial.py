@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+MOST_RUNS = 200  # after which it is decided by what there is
 TRIALS = 5  # runs by all threads, and by one alone, after one of each that does not count
 
 
@@ -13,6 +16,7 @@ class Trial:
 
     def __init__(self, threads: int) -> None:
         self.seconds: dict[int, list[float]] = {count: [] for count in (threads, 1)}
+        self.runs = 0
 
     @property
     def wanted(self) -> int:
@@ -21,9 +25,12 @@ class Trial:
 
     def note(self, threads: int, seconds: float) -> bool:
         """Take the time of a run; whether there are enough."""
-        if threads in self.seconds:
-            self.seconds[threads].append(seconds)
-        return min(map(len, self.seconds.values())) > TRIALS
+        found = self.seconds.get(threads)
+        if found is not None and len(found) <= TRIALS:
+            found.append(seconds)
+        self.runs += 1
+        return min(map(len, self.seconds.values())) > TRIALS or self.runs > MOST_RUNS
 
     def least(self, threads: int) -> float:
-        return min(self.seconds[threads][1:])
+        """Of the runs by so many; infinite if there were too few, as others had the threads."""
+        return min(self.seconds.get(threads, [])[1:], default=math.inf)

@@ -44,6 +44,7 @@ class Workers:
                 more = max(wanted, available_threads()) - self._seats
                 self._seats += more
                 self._free += more
+                self._serve()
             if self._free > 0 and not self._waiting:
                 taken = min(wanted, self._free)
                 self._free -= taken
@@ -70,9 +71,13 @@ class Workers:
         """Give back seats that ``take`` gave."""
         with self._lock:
             self._free += count
-            while self._waiting and self._free > 0:
-                self._free -= 1
-                self._waiting.popleft().release()
+            self._serve()
+
+    def _serve(self) -> None:
+        """Give free seats to those who wait, one each."""
+        while self._waiting and self._free > 0:
+            self._free -= 1
+            self._waiting.popleft().release()
 
     def start(self, work: Callable[[int], None], threads: int) -> list[SimpleQueue[Job]]:
         """Let helpers call ``work(1)`` to ``work(threads - 1)``. What is returned goes to ``rest`` when their run has ended."""

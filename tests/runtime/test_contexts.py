@@ -12,8 +12,11 @@ import pytest
 
 import gpucomp
 from gpucomp import config
-from gpucomp.errors import InputError, UsageError
+from gpucomp.errors import InputError, RunStoppedError, UsageError
+from gpucomp.runtime import any_shape
 from gpucomp.runtime.inputs import random_inputs
+from gpucomp.runtime.stopping import Stop
+from gpucomp.runtime.trial import TRIALS, Trial
 from gpucomp.runtime.workers import Workers
 from tests.onnx_builders import model, node, value
 from tests.runtime.samples import executable, use_numpy
@@ -84,7 +87,7 @@ def test_a_context_is_of_one_thread_at_a_time(exe, feed):
     context = exe.context()
     context._busy.acquire()  # as while another thread runs
 
-    with pytest.raises(UsageError, match=r"GPC2037 this context is in use by another thread"):
+    with pytest.raises(UsageError, match=r"GPC2037 this context is in use by another run"):
         context.run(feed)
 
 
@@ -125,6 +128,16 @@ def test_results_are_written_into_arrays_of_the_caller(exe, feed, names):
 
     assert all(found[name] is given[name] for name in names)
     assert same(found, wanted)
+
+
+def test_results_on_the_device_are_numpy_arrays_of_a_processor_and_none_of_opencl(exe, feed):
+    if exe.target == "cpu":
+        assert same(exe.run(feed, outputs="device"), exe.run(feed))
+    else:
+        with pytest.raises(UsageError, match=r"GPC2038 .*; OpenCL has no arrays on the device"):
+            exe.run(feed, outputs="device")
+    with pytest.raises(UsageError, match=r"GPC2038 stream: .* has none of CUDA's"):
+        exe.run(feed, stream=0)
 
 
 def awkward(shape, how):
@@ -188,6 +201,13 @@ def read_only():
     [
         ({"q": np.zeros(3)}, "GPC2114", r"there is no output 'q'; outputs that are tensors: 'y', 'z', 't'"),
         ([np.zeros(3)], "GPC2114", "outputs: a mapping of names to arrays expected, found list"),
+        (np.zeros(3), "GPC2114", "outputs: a mapping of names to arrays expected, found ndarray"),
+        (None, "GPC2114", "outputs: a mapping of names to arrays expected, found NoneType"),
+        (
+            {"y": np.float32(1)},
+            "GPC2115",
+            "output 'y': an array in the memory of this model's device expected, found float32",
+        ),
         ({"y": np.zeros((13, 19))}, "GPC2115", r"output 'y': element type f32 \(float32\) expected, found float64"),
         ({"y": np.zeros((19, 13), np.float32)}, "GPC2115", r"output 'y': shape \[13, 19\] expected, found \[19, 13\]"),
         ({"y": [[0.0]]}, "GPC2115", "output 'y': an array expected"),
@@ -327,3 +347,83 @@ def test_a_child_process_runs_while_another_thread_of_the_parent_does(exe, feed)
     exe.lanes.give(held)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_numbers_are_no_texts():
+    texts = model([node("Identity", ["x"], ["y"])], [value("x", [3], 8)], [value("y", [3], 8)])
+    exe = gpucomp.compile(texts, target="cpu")
+
+    with pytest.raises(InputError, match="GPC2104"):
+        exe.run({"x": np.arange(3.0)})
+    with pytest.raises(InputError, match="GPC2115"):
+        exe.run({"x": np.array(["a", "b", "c"])}, outputs={"y": np.zeros(3)})
+
+
+def test_a_new_size_is_kept_though_all_others_are_in_use():
+    exe = gpucomp.compile(network("rows"), target="cpu", shapes={"x": ("rows", 23)})
+    feeds = [{"x": np.zeros((rows, 23), np.float32)} for rows in range(1, any_shape.KEPT + 2)]
+    for feed in [*feeds[:-1], *feeds]:
+        exe.run(feed)
+
+    assert (len(feeds),) in exe._made
+    assert len(exe._made) == any_shape.KEPT
+    programs = [lane.programs for lane in exe.program.lanes._lanes]
+    gc.collect()
+    assert all(len(of_lane) <= any_shape.KEPT for of_lane in programs)
+
+
+def test_a_run_keeps_no_array_of_the_caller_s(feed):
+    exe = gpucomp.compile(network(), target="cpu")
+    target = np.zeros((13, 19), np.float32)
+    held = [weakref.ref(feed["x"]), weakref.ref(target)]
+
+    found = exe.run(feed, outputs={"y": target})
+    exe.profile(feed)
+    feed.clear()
+    del target, found
+    gc.collect()
+
+    assert [one() for one in held] == [None, None]
+
+
+def test_async_runs_that_were_accepted_end_before_a_context_is_closed(exe, feed):
+    with exe.context() as context:
+        pending = [context.run_async(feed) for _ in range(5)]
+
+    assert all(one.result(0)["y"].shape == (13, 19) for one in pending)
+    with pytest.raises(UsageError, match="GPC2037 this context is closed"):
+        context.run_async(feed)
+
+
+def test_who_stops_waiting_for_a_lane_leaves_the_next_one_waiting_for_it():
+    exe = gpucomp.compile(network(), target="cpu")
+    lanes = exe.lanes
+    with config.using(threads=1):
+        lane = lanes.take()
+
+        class Late(Stop):
+            def check(self):
+                lanes._free.append(lane)  # given back, and this one told, in the moment in which it gives up
+                raise RunStoppedError("late", code="GPC1102")
+
+        got = []
+        waiter = threading.Thread(target=lambda: got.append(lanes.take()))
+        waiter.start()
+        while lanes._waiting < 1:
+            pass
+        with pytest.raises(RunStoppedError):
+            lanes.take(Late())
+        waiter.join(5)
+
+    assert got == [lane]
+
+
+def test_what_a_program_learns_stays_small():
+    trial = Trial(2)
+    for _ in range(1000):
+        if trial.note(1, 1e-5):
+            break
+
+    assert len(trial.seconds[1]) <= TRIALS + 1
+    assert trial.least(1) == 1e-5
+    assert trial.least(2) == float("inf")

@@ -212,6 +212,33 @@ class Protocols:
         return 0, self.handle
 
 
+def test_a_profile_leaves_the_arrays_of_the_run_before_alone(exe, cupy):
+    x = on_device(cupy, X)
+    found = exe.run({"x": x}, outputs="device")
+    wanted = there(found["y"], cupy).copy()
+
+    exe.profile({"x": X * 100})
+
+    np.testing.assert_array_equal(there(x, cupy), X)
+    np.testing.assert_array_equal(there(found["y"], cupy), wanted)
+
+
+def test_arrays_for_results_are_written_after_what_the_caller_s_stream_does(exe, cupy):
+    y = on_device(cupy, 0 * X)
+    cupy.driver.clear_log()
+
+    exe.run({"x": X}, outputs={"y": y})
+
+    assert cupy.driver.done("wait", "launch")[0] == "wait"
+
+
+def test_a_program_keeps_no_array_of_a_run_that_has_ended(exe, cupy):
+    exe.run({"x": X}, outputs="device")
+
+    with exe._program() as program:
+        assert program._kept is None
+
+
 def test_a_stream_is_one_of_any_library(cupy):
     stream = cupy.cuda.Stream(non_blocking=True)
 

@@ -128,6 +128,12 @@ def test_a_timeout_counts_while_a_run_waits_for_a_thread():
     assert exe.run(feed())["y"].shape == (67, WIDTH)
 
 
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "3"])
+def test_a_timeout_is_seconds(timeout):
+    with pytest.raises(UsageError, match="GPC2039 timeout: seconds of at least 0 expected"):
+        gpucomp.compile(deep(3), target="cpu").run(feed(), timeout=timeout)
+
+
 def test_the_thread_that_looks_at_timeouts_ends(monkeypatch):
     monkeypatch.setattr(stopping, "IDLE_S", 0.02)
     watch = stopping._Watch()
@@ -140,6 +146,43 @@ def test_the_thread_that_looks_at_timeouts_ends(monkeypatch):
         assert time.monotonic() < end
         time.sleep(0.01)
     assert not watch._runs
+
+
+def test_a_timeout_of_ages_leaves_others_alone(monkeypatch):
+    watch = stopping._Watch()
+    monkeypatch.setattr(stopping, "_watch", watch)
+    halted = threading.Event()
+    ages = [Stop(1e12).during(pytest.fail, lambda: None), Stop(10**400).during(pytest.fail, lambda: None)]
+    with ages[0], ages[1], pytest.raises(RunStoppedError, match="GPC1102"), Stop(0.02).during(halted.set, lambda: None):
+        assert halted.wait(5)
+
+
+def test_a_thread_that_cannot_be_started_halts_no_later_run(monkeypatch):
+    monkeypatch.setattr(stopping, "_watch", stopping._Watch())
+    halted, stop = [], Stop(60)
+
+    def refused(self):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as within:
+        within.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError), stop.during(lambda: halted.append(1), lambda: None):
+            pass
+    stop.stop()
+
+    assert halted == []
+    with Stop(60).during(pytest.fail, lambda: None):
+        assert stopping._watch._thread is not None
+
+
+def test_a_run_that_is_cancelled_as_it_begins_is_halted():
+    halted, stop = [], Stop()
+    check, stop.check = stop.check, lambda: stop._why or stop.stop()  # after it has looked
+    with stop.during(lambda: halted.append(1), lambda: None):
+        assert halted == [1]
+    stop.check = check
+    with pytest.raises(RunStoppedError, match="GPC1101"):
+        stop.check()
 
 
 def test_one_that_ends_in_time_is_not_looked_at_any_more(monkeypatch):

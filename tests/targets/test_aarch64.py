@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import platform
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -95,6 +96,17 @@ def emulated(monkeypatch):
         note = notes[thread] if notes else 0
         Processor().call(self.image.address("gc_run"), table, first, last, context, thread, threads, epoch, note)
 
+    def alone(image, table, first, last, context, notes, loops):
+        assert not loops
+        Processor().call(image.address("gc_alone"), table, first, last, context, notes or 0, 0)
+
+    opened = runtime._Runner.__init__
+
+    def made(self, image, *, loops):
+        opened(self, image, loops=loops)
+        self.alone = self.brief = partial(alone, image)
+
+    monkeypatch.setattr(runtime._Runner, "__init__", made)
     monkeypatch.setattr(runtime._Runner, "enter", enter)
 
 
