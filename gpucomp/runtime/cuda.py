@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,7 +32,7 @@ from gpucomp.runtime.cuda_driver import (
     import_driver,
     loaded,
 )
-from gpucomp.runtime.cuda_places import Arena, destroyed, failures, movable, places_of, released, results_of
+from gpucomp.runtime.cuda_places import Arena, Slice, destroyed, failures, movable, places_of, released, results_of
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
 from gpucomp.runtime.inputs import stream_of
 from gpucomp.runtime.options import PLAIN, Options
@@ -52,16 +51,6 @@ UNSUPPORTED_PTX = 222  # the driver does not know this version of PTX
 # errors after which every call of the process fails: uncorrectable memory errors (214, 220, 226), a bad access, a bad
 # instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
 STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
-
-
-@dataclass(frozen=True)
-class _Slice:
-    """An argument of ``launch`` that advances from ``base`` on, and the memory that its slices are copied to, or 0."""
-
-    launch: int
-    moved: Moving
-    base: int
-    copied: int
 
 
 class CudaProgram:
@@ -299,7 +288,7 @@ class CudaProgram:
             if buffer.kind == TEMP and buffer.nbytes:
                 self._memory[position] = address + buffer.offset
         self._launches = self._prepare()
-        self._moving: dict[int, list[_Slice]] = {}
+        self._moving: dict[int, list[Slice]] = {}
         for one in self._slices:
             self._moving.setdefault(one.launch, []).append(one)
         destroyed(self._driver, self._graphs)  # they have the old addresses
@@ -307,7 +296,7 @@ class CudaProgram:
     def _prepare(self) -> list[KernelLaunch | None]:
         """The plan's launches, prepared; ``None`` for a host operator. Notes the parts of buffers that loops move along."""
         launches: list[KernelLaunch | None] = []
-        self._slices: list[_Slice] = []
+        self._slices: list[Slice] = []
         for number, launch in enumerate(self.plan.launches):
             if launch.kernel < 0:
                 launches.append(None)
@@ -334,12 +323,12 @@ class CudaProgram:
             )
         return launches
 
-    def _slice(self, launch: int, kernel: CompiledKernel, moved: Moving, addresses: list[int]) -> _Slice:
+    def _slice(self, launch: int, kernel: CompiledKernel, moved: Moving, addresses: list[int]) -> Slice:
         """How an argument advances in a loop: by its address, or by copies where kernels need an alignment."""
         base, copied = addresses[moved.index], 0
         if moved.advance % SLICE_ALIGNMENT or any(m.parameter == moved.index for m in kernel.tensor_maps):
             copied = addresses[moved.index] = self._allocate(abs(moved.advance))
-        return _Slice(launch, moved, base, copied)
+        return Slice(launch, moved, base, copied)
 
     def _function(self, kernel: CompiledKernel, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> Any:
         if self._by_ptx:

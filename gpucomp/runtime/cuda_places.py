@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime.cuda_driver import Driver, DriverCallError
 from gpucomp.runtime.host import Strings
 from gpucomp.runtime.options import Options
-from gpucomp.runtime.repeats import moving_arguments
+from gpucomp.runtime.repeats import Moving, moving_arguments
 
 ALIGNMENT = 256  # of an array that kernels use where it lies, in bytes: what allocations have
 
@@ -78,6 +79,16 @@ def places_of(plan: Plan, uses: Container[int], inputs: Mapping[str, Any], cupy:
             if address % ALIGNMENT == 0:
                 places[position] = address
     return places
+
+
+@dataclass(frozen=True)
+class Slice:
+    """An argument of ``launch`` that advances from ``base`` on, and the memory that its slices are copied to, or 0."""
+
+    launch: int
+    moved: Moving
+    base: int
+    copied: int
 
 
 class Arena:
