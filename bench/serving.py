@@ -41,6 +41,7 @@ CHOSEN = ("ppocr_cls", "ppocr_det", "ppocr_rec", "nudenet", "silero_vad", "minil
 PEERS = ("onnxruntime", "openvino")
 ROUNDS, REST_S = 3, 0.3  # of each way; threads of a way that has ended spin for a while
 CONTEXTS = 4  # whose memory is measured
+WARM = 20
 CALLERS = 8
 DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
 Request = Callable[[], Any]
@@ -111,6 +112,8 @@ def resident() -> int:
 def around(exe: Any, inputs: Mapping[str, np.ndarray], count: int = 300) -> float:
     """Seconds of a run with the caller's arrays, less those of its kernels: medians."""
     outputs = exe.run(inputs)
+    for _ in range(WARM):  # until it is decided how many threads run it
+        exe.run(inputs)
     with exe._program() as program:
         kernels = np.median(program.time_launches(inputs, count))
     whole = []
