@@ -25,7 +25,7 @@ import numpy as np
 
 import gpucomp
 from bench.any_shape import LEAST
-from bench.options import add_shared, parser_of
+from bench.options import add_shared, engines_here, parser_of
 from bench.packages import MODELS, content
 from gpucomp import Dim
 from gpucomp.cli.compare import distance
@@ -164,17 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--peers", default=",".join(PEERS), metavar="NAMES", help=f"of: {', '.join(PEERS)}")
     add_shared(parser, "--markdown")
     options: argparse.Namespace = parser.parse_args(arguments)
-    wanted = [name for name in options.peers.split(",") if name]
-    if unknown := sorted(set(wanted) - set(PEERS)):
-        parser.error(f"no peer {unknown[0]!r}: one of {', '.join(PEERS)} expected")
-    engines = ["gpucomp"]
-    for name in wanted:
-        try:
-            import_module(name)
-        except ImportError:
-            print(f"{name} is not installed here and is left out: pip install {name}", file=sys.stderr)
-        else:
-            engines.append(name)
+    engines = engines_here(parser, options.peers, PEERS)
     times = measure(engines, options.pages, options.seed, options.threads)
     rows = [text(name, times[name], times["gpucomp"]) for name in engines]
     print("\n".join(rows))

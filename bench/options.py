@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,21 @@ class _Format(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHel
 def parser_of(module: str, description: str | None) -> argparse.ArgumentParser:
     """A parser for ``python -m module``, whose help starts with ``description``, the docstring of that module."""
     return argparse.ArgumentParser(prog=f"python -m {module}", description=description, formatter_class=_Format)
+
+
+def engines_here(parser: argparse.ArgumentParser, given: str, known: Sequence[str]) -> list[str]:
+    """gpucomp, and those of the ``known`` peers that ``given`` names, as ``a,b``, and that are installed; others are told."""
+    wanted, engines = [name for name in given.split(",") if name], ["gpucomp"]
+    if unknown := sorted(set(wanted) - set(known)):
+        parser.error(f"no peer {unknown[0]!r}: one of {', '.join(known)} expected")
+    for name in wanted:
+        try:
+            import_module(name)
+        except ImportError:
+            print(f"{name} is not installed here and is left out: pip install {name}", file=sys.stderr)
+        else:
+            engines.append(name)
+    return engines
 
 
 def add_shared(parser: argparse.ArgumentParser, *names: str) -> None:

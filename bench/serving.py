@@ -33,7 +33,7 @@ import numpy as np
 
 import gpucomp
 from bench import packages
-from bench.options import add_shared, parser_of
+from bench.options import add_shared, engines_here, parser_of
 from gpucomp import config
 from gpucomp.errors import RunStoppedError
 
@@ -220,18 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             + ", ".join(f"{n} {how}" for how, n in sorted(ended.items()))
         )
         return int("wrong" in ended)
-    wanted = [name for name in options.peers.split(",") if name]
-    for given, known, what in ((wanted, PEERS, "peer"), (options.models, packages.MODELS, "model")):
-        if unknown := sorted(set(given) - set(known)):
-            parser.error(f"no {what} {unknown[0]!r}: one of {', '.join(known)} expected")
-    engines = ["gpucomp"]
-    for name in wanted:
-        try:
-            import_module(name)
-        except ImportError:
-            print(f"{name} is not installed here and is left out: pip install {name}", file=sys.stderr)
-        else:
-            engines.append(name)
+    if unknown := sorted(set(options.models) - set(packages.MODELS)):
+        parser.error(f"no model {unknown[0]!r}: one of {', '.join(packages.MODELS)} expected")
+    engines = engines_here(parser, options.peers, PEERS)
     rows, lines = [], []
     for name in options.models or CHOSEN:
         with config.using(threads=options.threads):
@@ -239,7 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines.append(text(rows[-1]))
         print(lines[-1], flush=True)
     if options.markdown:
-        head = ["# Many requests at once", "", f"`python -m bench.serving --threads {options.threads}`:", ""]
+        command = f"python -m bench.serving --threads {options.threads} --seconds {options.seconds}"
+        head = ["# Many requests at once", "", f"`{command}`:", ""]
         options.markdown.write_text("\n".join([*head, "```", *lines, "```", ""]), encoding="utf-8")
         options.markdown.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -14,7 +14,6 @@ from gpucomp.ir.dim import Dim
 Extent = int | Dim
 Sizes = Mapping[str, int]  # of a run, by the names of the dimensions
 APART = (11, 13, 17, 19, 23, 29)  # sizes that are neither each other's nor a model's own
-FEW_AND_MANY = (0.0, 1.0)  # of a range, or of the usual sizes
 USUAL = (0, 16, 224)  # the smallest, a short text, a small image
 
 
@@ -127,18 +126,13 @@ class OpenShapes:
         return {name: dim.nearest(0) for name, dim in self.dims.items()}
 
     def spread(self, example: Sizes) -> Iterator[dict[str, int]]:
-        """Sizes to choose schedules for: ``example``, then small and large ones: usual ones, or of all dimensions alike."""
+        """Sizes to choose schedules for: ``example``, then the least and the greatest: usual ones, or of all dimensions."""
         found = [dict(example)]
-        for share in FEW_AND_MANY:
-            if self.usual:
-                found.append(dict(self.usual[min(int(share * len(self.usual)), len(self.usual) - 1)]))
-                continue
-            found.append(
-                {
-                    name: dim.nearest(round(max(dim.low, 1) ** (1 - share) * dim.high**share))
-                    for name, dim in self.dims.items()
-                }
-            )
+        if self.usual:
+            found += [dict(self.usual[0]), dict(self.usual[-1])]
+        else:
+            found.append({name: dim.nearest(max(dim.low, 1)) for name, dim in self.dims.items()})
+            found.append({name: dim.nearest(dim.high) for name, dim in self.dims.items()})
         yield from {tuple(sizes.items()): sizes for sizes in found}.values()
 
     def examples(self) -> Iterator[dict[str, int]]:

@@ -174,11 +174,10 @@ class AnyShapeExecutable(Executable):
 
     def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:
         """As ``Executable._run``. Sizes must be in their ranges, and one dimension must have one size: else ``InputError``."""
-        if (known := as_they_are(inputs, self._expected[0])) is not None:
-            exe = self._ready.get(known[1])
-            if exe is not None:
-                exe.used = True
-                return exe.run_checked(known[0], how)
+        known = as_they_are(inputs, self._expected[0])
+        if known is not None and (exe := self._ready.get(known[1])) is not None:
+            exe.used = True
+            return exe.run_checked(known[0], how)
         sizes, arrays = self._sized(inputs, how.stream)
         specialiser = self._specialiser
         entry = specialiser.entry(tuple(sizes.values()), sizes) if specialiser is not None else None
@@ -190,7 +189,7 @@ class AnyShapeExecutable(Executable):
 
         if specialiser is None or entry is None:
             exe = self._opened_at(sizes)
-            if specialiser is None and not self._shapes.unlisted and (known := as_they_are(arrays, self._expected[0])):
+            if specialiser is None and known is not None and not self._shapes.unlisted:
                 with self._kept:
                     if self._made.get(tuple(sizes.values())) is exe:
                         self._ready[known[1]] = exe

@@ -290,7 +290,7 @@ class CpuProgram:
                 begin = time.perf_counter() if trial is not None else 0.0
                 if how.stop is None:
                     for segment in self._launches.segments:
-                        self._run_segment(segment)
+                        self._run_segment(segment, brief=self._brief)
                 else:
                     self._run_until(how.stop)
                 if trial is not None:
@@ -312,15 +312,11 @@ class CpuProgram:
     def _run_until(self, stop: Stop) -> None:
         """Run the launches, without those that are left when ``stop`` wants the run to end."""
         words = self._context.view(np.uint64)
-        brief, self._brief = self._brief, False  # others must be able to say that it is to stop
-        try:
-            with stop.during(partial(words.__setitem__, HALT, 1), partial(words.__setitem__, HALT, 0)):
-                for segment in self._launches.segments:
-                    if words[HALT]:
-                        return
-                    self._run_segment(segment)
-        finally:
-            self._brief = brief
+        with stop.during(partial(words.__setitem__, HALT, 1), partial(words.__setitem__, HALT, 0)):
+            for segment in self._launches.segments:
+                if words[HALT]:
+                    return
+                self._run_segment(segment)  # not briefly: others must be able to say that it is to stop
 
     @contextmanager
     def _seated(self, wanted: int) -> Iterator[None]:
@@ -509,20 +505,30 @@ class CpuProgram:
 
     # launches
 
-    def _run_segment(self, segment: Segment, notes: Notes = ()) -> None:
+    def _run_segment(self, segment: Segment, notes: Notes = (), *, brief: bool = False) -> None:
         if segment.host is not None:
             self._run_host(segment.host)
             return
         self.run_native(
-            self._launches.table, segment.first, segment.last, segment.shared_ns >= SMALLEST_SHARED_NS, notes
+            self._launches.table,
+            segment.first,
+            segment.last,
+            segment.shared_ns >= SMALLEST_SHARED_NS,
+            notes,
+            brief=brief,
         )
 
-    def run_native(self, table: Table, first: int, last: int, shared: bool, notes: Notes = ()) -> None:
-        """Run launches of ``table``; by all threads of this run if ``shared``. The caller must hold the program's lock."""
+    def run_native(
+        self, table: Table, first: int, last: int, shared: bool, notes: Notes = (), *, brief: bool = False
+    ) -> None:
+        """Run launches of ``table``; by all threads of this run if ``shared``. The caller must hold the program's lock.
+
+        If ``brief``, the interpreter's lock is kept meanwhile.
+        """
         runner, threads = self._runner, self._seats if shared else 1
         assert runner is not None
         if threads == 1 and runner.alone is not None and runner.brief is not None:
-            enter = runner.brief if self._brief and not notes else runner.alone
+            enter = runner.brief if brief else runner.alone
             enter(table.address, first, last, self._context_address, notes[0] if notes else None, table.loops)
             return
         self._epoch = (self._epoch + 1) % (1 << 31)

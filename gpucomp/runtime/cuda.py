@@ -76,7 +76,7 @@ class CudaProgram:
         apart: bool = False,
     ) -> None:
         check_host(plan)
-        own = like is None or apart
+        lane = None if apart else like  # whose stream and arena this one uses too
         if like is not None:
             cupy, driver = like._cupy, like._driver.bindings
         cp: Any = cupy if cupy is not None else import_cupy()
@@ -98,13 +98,13 @@ class CudaProgram:
         with self._failing("", "GPC5005"):
             self._by_ptx: bool = self._needs_ptx(binaries) if like is None else like._by_ptx
             with self._device:
-                self._stream: Any = cp.cuda.Stream(non_blocking=True) if like is None or own else like._stream
+                self._stream: Any = cp.cuda.Stream(non_blocking=True) if lane is None else lane._stream
         stream = self._stream
         memory: list[Any] = []  # keeps it alive; cupy pools memory by stream, so no other program would reuse it
-        if own:
+        if lane is None:
             self._owned.callback(lambda: cp.get_default_memory_pool().free_all_blocks(stream=stream))
-        self._arena: Arena = Arena() if like is None or own else like._arena
-        if own:
+        self._arena: Arena = Arena() if lane is None else lane._arena
+        if lane is None:
             self._owned.callback(self._arena.memory.clear)
         self._owned.callback(memory.clear)
         self._allocated = memory

@@ -26,7 +26,6 @@ from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flattened, gathered
 from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
 from gpucomp.runtime.options import NONE, PLAIN, Options
-from gpucomp.runtime.outputs import checked_outputs
 from gpucomp.runtime.pending import Pending, begin
 from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.workers import available_threads
@@ -425,7 +424,7 @@ class Executable:
         direct = results.as_they_are(how.outputs, specs, arrays) if simple else None
         if direct is not None:
             return self._execute(arrays, how._replace(outputs=direct))
-        given = checked_outputs(how.outputs, specs, arrays, on_gpu=self._form.kind == "cuda")
+        given = results.checked_outputs(how.outputs, specs, arrays, on_gpu=self._form.kind == "cuda")
         if self.dynamic_model:
             return given.returned(self.run_checked(arrays, how._replace(outputs=NONE)), {})
         found = gathered(self._execute(arrays, how._replace(outputs=given.direct)), self._form.output_containers)

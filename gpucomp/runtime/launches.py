@@ -179,7 +179,6 @@ class Launches:
         """The same launches in a table of their own. ``memory`` is that of buffers that are no longer where they were."""
         made = copy.copy(self)
         made.table = self.table.again()
-        made.table.loops = self.table.loops
         for position, array in memory.items():
             where = self.rows.places.get(position, [])
             made.table.arguments[where] = address_of(array) + self.starts[where]

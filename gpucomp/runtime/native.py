@@ -93,8 +93,10 @@ class Table:
         return made
 
     def again(self) -> Table:
-        """The same launches, with arguments of their own."""
-        return self.with_tasks(self._tasks.tolist())
+        """The same launches and loops, with arguments of their own."""
+        made = self.with_tasks(self._tasks.tolist())
+        made.loops = self.loops
+        return made
 
     def set_code(self, rows: Sequence[int], address: int) -> None:
         """Let launches run other code, with the same arguments."""

@@ -464,10 +464,10 @@ def test_a_thread_that_comes_late_for_another_table_does_not_note_in_this_run(mo
 
     held = iter([*late])
 
-    def run_native(*args: Any) -> None:
+    def run_native(*args: Any, **named: Any) -> None:
         for work in held:
             work(1)
-        CpuProgram.run_native(program, *args)
+        CpuProgram.run_native(program, *args, **named)
 
     monkeypatch.setattr(program, "run_native", run_native)
     program.profile({"x": image()})

@@ -82,9 +82,9 @@ def test_a_run_that_was_stopped_has_not_computed_the_rest():
     program = exe._opened(lane)
     run_native = program.run_native
 
-    def halted(*given):
+    def halted(*given, **named):
         stop.stop()  # as another thread, when the first kernel has not begun
-        run_native(*given)
+        run_native(*given, **named)
 
     program.run_native = halted
     with pytest.raises(RunStoppedError):
