@@ -39,6 +39,7 @@ def compile(
     specialise: str = "never",
     specialise_for: Sequence[Mapping[str, Any]] = (),
     shapes_from: str | Path | Sequence[Mapping[str, Any]] = (),
+    states: Mapping[str, str] | str | None = None,
 ) -> Executable:
     """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.
 
@@ -59,6 +60,10 @@ def compile(
     specialise_for  sets of sizes: each ``{"h": 224, "w": 224}``, or shapes: ``{"x": (1, 3, 224, 224)}``
     shapes_from  sets of sizes that runs will have, or a file with one on each line as JSON: what schedules are chosen for
 
+    states    inputs that the next run gets from outputs of this one, such as a decoder's keys and values: ``{"past.*":
+              "present.*"}``, or ``auto`` for names by convention. A context holds them on the device: ``exe.context()``. One
+              that grows along a dimension is updated in place, in memory for the dimension's largest size: see ``exe.states``
+
     The same call gives the artefact that it gave before, from GPUCOMP_CACHE, unless there is an ``observer``.
 
     If shapes depend on data, for example after a NonMaxSuppression, the nodes from there on run on the host
@@ -70,7 +75,7 @@ def compile(
     """
     require_specialise(specialise, specialise_for, has_dims(shapes))
     how: dict[str, Any] = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32}
-    declared = _declared(specialise_for, shapes_from, has_dims(shapes))
+    declared = _declared(specialise_for, shapes_from, has_dims(shapes)) | ({"states": states} if states else {})
     entry = entry_for(model, target, {"shapes": shapes, **how, **declared}, records) if observer is None else None
     exe = entry.find() if entry is not None else None
     how |= {"target": target, "records": records}
@@ -81,9 +86,10 @@ def compile(
         if entry is not None:
             entry.keep(exe)
     elif isinstance(exe, AnyShapeExecutable):
-        exe.compile_with(partial(_again, model, cast(ModelCache, entry), how))
+        again = how | ({"states": exe.kept} if states else {})
+        exe.compile_with(partial(_again, model, cast(ModelCache, entry), again))
     if isinstance(exe, AnyShapeExecutable):
-        exe.specialise(background=specialise == "background")
+        exe.specialise(background=specialise == "background" and not states)
     return exe
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gpucomp import config
+from gpucomp import config, ops
 from gpucomp.artifact.arena import Lifetime, plan_arena
 from gpucomp.artifact.open_plan import Choices, OpenPlan, Stacks, placed, stacks_of
 from gpucomp.artifact.plan import (
@@ -101,7 +101,9 @@ class _Builder:
     def write(self, value: Value, type: TensorType, step: int) -> int:
         """The buffer of a value that ``step`` writes as ``type``, which can be narrower than the value's own between kernels."""
         if value not in self.position:
-            if value in self.graph.outputs:
+            if value.op is ops.Append:  # in the memory of the state
+                self.position[value] = self.read(value.inputs[0])
+            elif value in self.graph.outputs:
                 name = self.graph.output_names[self.graph.outputs.index(value)]
                 self.position[value] = self.add(OUTPUT, name, value.type)
             else:
@@ -325,7 +327,8 @@ def _planned(
         else:
             builder.add_kernel_step(number, step, rendered[step])
         builder.end_repeat(number)
-    outputs = tuple(builder.read(v) for v in graph.outputs)
+    returned = [k for k, v in enumerate(graph.outputs) if v.op is not ops.Append]
+    outputs = tuple(builder.read(graph.outputs[k]) for k in returned)
     buffers, arena, live = _lay_out(builder, target.alignment)
     weights = [b for b in buffers if b.kind == WEIGHT]
     plan = Plan(
@@ -337,7 +340,7 @@ def _planned(
         launches=tuple(builder.launches),
         inputs=tuple(builder.position[v] for v in graph.inputs),
         outputs=outputs,
-        output_names=graph.output_names,
+        output_names=tuple(graph.output_names[k] for k in returned),
         arena_bytes=arena,
         live_bytes=live,
         model=graph.name,
@@ -347,6 +350,7 @@ def _planned(
         input_containers=dict(graph.input_containers),
         output_containers=dict(graph.output_containers),
         repeats=tuple(builder.repeats),
+        states=graph.states,
         cache_bytes=target.cache_bytes if builder.repeats else CACHE_BYTES,
     )
     return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}, builder

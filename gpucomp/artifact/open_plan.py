@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain
 from operator import itemgetter
@@ -64,8 +64,9 @@ class Choices:
 class OpenPlan:
     """A plan with formulas, which is right for sizes that meet ``conditions``.
 
-    plan        shapes and bytes of buffers, work-groups of kernels, numbers of their tensor maps and their ``numbers`` can be
-                a ``Place``. A number of a kernel is a pair of its kind and a place, see ``gpucomp.kernel.run_sizes``
+    plan        shapes and bytes of buffers, work-groups of kernels, numbers of their tensor maps, their ``numbers`` and the
+                rows of states can be a ``Place``. A number of a kernel is a pair of its kind and a place, see
+                ``gpucomp.kernel.run_sizes``
     conditions  (place, relation, truth): whether the number at the place is in this relation to 0
     orders      how temporaries may lie in the arena: of each the stacks, in an order in which offsets can be computed. In one
                 of them, any two that live at the same time are in a fixed order, whatever their sizes. A plan takes the
@@ -222,6 +223,15 @@ class Sized:
         fields["offset"] = offset
         return _made(Buffer, fields)
 
+    def appended(self) -> dict[str, int]:
+        """How many rows a run appends to each state that grows, by its input."""
+        values = self._values
+        return {
+            one.input: values[one.rows.number] if isinstance(one.rows, Place) else one.rows
+            for one in self.form.states
+            if one.axis >= 0
+        }
+
     @property
     def varying(self) -> frozenset[str]:
         """The kernels whose sizes each run decides. Their operations and traffic in ``plan`` are those of another size."""
@@ -250,6 +260,7 @@ class Sized:
             "kernels": tuple(kernels),
             "arena_bytes": self.arena_bytes,
             "repeats": self.repeats,
+            "states": tuple(replace(one, rows=self.appended().get(one.input, 0)) for one in form.states),
         }
         return _made(Plan, vars(form) | changed)
 

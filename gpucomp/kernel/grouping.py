@@ -30,7 +30,9 @@ from gpucomp.expr.core import (
     Load,
     Reduce,
     Select,
+    axes_of,
     index,
+    load,
     reduces,
     walk,
 )
@@ -144,6 +146,9 @@ class Grouping:
             node = value.node
             if node.op in (Input, Constant, Sizes) or on_host(node):
                 self.algorithms[value] = None
+            elif node.op is ops.Append:  # what a kernel computes of it
+                axes = axes_of(node.inputs[1].shape)
+                self.algorithms[value] = Algorithm(axes, load(1, axes, value.type.dtype))
             else:
                 assert node.op.algorithm is not None
                 found = node.op.algorithm(*(v.type for v in node.inputs), **node.attrs)
@@ -185,7 +190,9 @@ class Grouping:
 
     def _place(self, value: Value) -> None:
         node = value.node
-        if self.algorithm(value) is None:
+        if value.op is ops.Append:
+            self._append(value)
+        elif self.algorithm(value) is None:
             self.host[value] = (self.position[node],)
         elif self.reduces(value):
             if not self._accompanies(value):
@@ -325,6 +332,19 @@ class Grouping:
             owner.parts.append((value, k))
         self.written_in_parts[value] = max(g.order for g in owners if g is not None)
         return True
+
+    def _append(self, value: Value) -> None:
+        """The kernel that computes new rows stores them in the state's memory; rows of no kernel are copied there by one."""
+        state, rows = value.inputs
+        owner = self.group.get(rows)
+        fits = owner is not None and len(self._pending(owner, value)) + len(owner.parts) <= MAX_STORES
+        if owner is None or not fits or self.latest(state) > owner.order:
+            self._start(value, (self.position[value.node],))
+            self.place[value] = pushed(value, 1, self.place[value])
+            owner = self.group.pop(value)  # nothing joins it: it is stored rows first
+        else:
+            owner.parts.append((value, 1))
+        self.written_in_parts[value] = owner.order
 
     def _pending(self, group: Group, joining: Value) -> list[Value]:
         """Members of ``group`` that have to be stored if ``joining`` becomes a member."""

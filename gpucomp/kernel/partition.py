@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpucomp import ops
 from gpucomp.errors import quote
 from gpucomp.expr.core import (
     Algorithm,
@@ -71,7 +72,8 @@ class _Composer:
         groups, group = self.groups, self.group
         algorithm = groups.algorithm(group.anchor)
         assert algorithm is not None
-        for value in group.anchor.inputs:  # parameters in the order of the operator's inputs
+        appends = group.anchor.op is ops.Append  # it reads no state
+        for value in group.anchor.inputs[appends:]:  # parameters in the order of the operator's inputs
             if value not in groups.inlined and not is_scalar(value):
                 self.inputs.setdefault(value, len(self.inputs))
         elements = {group.anchor: self.expand(algorithm, algorithm.axes, group.anchor, {})}
@@ -190,6 +192,8 @@ def _why(plan: Grouping, group: Group) -> str:
                 reasons.append(plan.reasons[member])
             else:
                 reasons.append(f"read by {reader.op}{f' {quote(reader.node.name)}' if reader.node.name else ''}")
-    if any(c is not None for c, _ in group.parts):
-        reasons.append("stores its part of a Concat")
+    kinds = {
+        "appends to a state" if whole.op is ops.Append else "stores its part of a Concat" for whole, _ in group.parts
+    }
+    reasons += sorted(kinds)
     return "; ".join(dict.fromkeys(reasons))

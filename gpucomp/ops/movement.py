@@ -106,6 +106,46 @@ def _concat_push(operand: int, at: Sequence[Expr], *parts: TensorType, axis: int
     return tuple(a + start if d == axis else a for d, a in enumerate(at))
 
 
+@op("Append")
+def Append(state: TensorType, rows: TensorType, *, axis: int, at: int) -> TensorType:
+    """``state`` with ``rows`` in place of those from ``at`` on along ``axis``. They must be inside ``state``.
+
+    The result lies in the memory of ``state``, an input of the graph or another such result: ``rewrite.states`` makes these nodes
+    where nothing else reads ``state``. A kernel stores the rows, and no other is touched.
+    """
+    expect_axis(axis, state.rank)
+    if rows.dtype is not state.dtype or rows.rank != state.rank:
+        raise ValueError(f"{rows} and {state} differ in element type or rank")
+    if any(a != b for d, (a, b) in enumerate(zip(rows.shape, state.shape, strict=True)) if d != axis):
+        raise ValueError(f"{rows} and {state} differ outside axis {axis}")
+    if not 0 <= at <= at + rows.shape[axis] <= state.shape[axis]:
+        raise ValueError(f"rows {at} to {at + rows.shape[axis] - 1} at axis {axis} are not inside {state}")
+    return state
+
+
+@Append.define("reference")
+def _append_reference(state: np.ndarray, rows: np.ndarray, *, axis: int, at: int) -> np.ndarray:
+    result = state.copy()
+    result[(slice(None),) * axis + (slice(at, at + rows.shape[axis]),)] = rows
+    return result
+
+
+@Append.define("algorithm")
+def _append_algorithm(state: TensorType, rows: TensorType, *, axis: int, at: int) -> Algorithm:
+    axes = axes_of(state.shape)
+    there = [a - at if d == axis else a for d, a in enumerate(axes)]
+    new = both([axes[axis] >= at, axes[axis] < at + rows.shape[axis]])
+    return Algorithm(axes, select(new, load(1, there, rows.dtype), load(0, axes, state.dtype)))
+
+
+@Append.define("push")
+def _append_push(
+    operand: int, place: Sequence[Expr], state: TensorType, rows: TensorType, *, axis: int, at: int
+) -> tuple[Expr, ...]:
+    assert operand == 1, "the state is where it is"
+    return tuple(a + at if d == axis else a for d, a in enumerate(place))
+
+
 @op("Slice")
 def Slice(x: TensorType, *, starts: tuple[int, ...], steps: tuple[int, ...], sizes: tuple[int, ...]) -> TensorType:
     """Elements ``starts + i * steps`` of ``x`` for ``0 <= i < sizes``, one entry per axis. All must be inside ``x``."""

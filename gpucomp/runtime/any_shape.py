@@ -12,11 +12,13 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from gpucomp.artifact.open_model import OpenModel
-from gpucomp.errors import InputError, UsageError, quote
+from gpucomp.artifact.open_plan import Place
+from gpucomp.errors import InputError, UsageError, quote, several
 from gpucomp.ir import traces
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.size import Size
+from gpucomp.ir.state import State
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
@@ -26,6 +28,7 @@ from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.options import Options
 from gpucomp.runtime.specialise import Specialisation, Specialiser
 from gpucomp.runtime.specialise import run as specialised_run
+from gpucomp.runtime.states import States, StateSpec, held_by, refuse_full, state_spec
 from gpucomp.stages import Progress
 
 KEPT = 32  # executables; the least recently used is dropped
@@ -55,7 +58,12 @@ class AnyShapeExecutable(Executable):
     ) -> None:
         self._target, self._shapes, self._make = target, shapes, make
         self.program = program
-        self._inputs, self._outputs = inputs, outputs
+        states = program.open_plan.plan.states if isinstance(program, OpenProgram) else ()
+        kept = {name for one in states for name in (one.input, one.output)}
+        self._states = {one.input: one for one in states}
+        self._all_inputs, self._all_outputs = inputs, outputs
+        self._inputs = tuple(spec for spec in inputs if spec.name not in kept)
+        self._outputs = tuple(spec for spec in outputs if spec.name not in kept)
         self._made: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
         # by the inputs' shapes, those of them that a run may use at once
         self._ready: dict[tuple[tuple[int, ...], ...], Executable] = {}
@@ -126,6 +134,16 @@ class AnyShapeExecutable(Executable):
         return self._outputs
 
     @property
+    def states(self) -> tuple[StateSpec, ...]:
+        specs = {spec.name: spec for spec in self._all_inputs}
+        return tuple(state_spec(specs[name], state) for name, state in self._states.items())
+
+    @property
+    def kept(self) -> tuple[State, ...]:
+        """The states, for a compilation for one size of each dimension."""
+        return tuple(self._states.values())
+
+    @property
     def plan(self) -> NoReturn:
         self._refuse("no plan of its own")
 
@@ -135,12 +153,13 @@ class AnyShapeExecutable(Executable):
         if isinstance(program, Refusal):
             self._refuse("no file", program.reason)
         plan = program.open_plan
+        specs = {spec.name: spec for spec in self._all_outputs}
         outputs = tuple(
             tuple(
                 own if isinstance(n, Size) else n
-                for n, own in zip(spec.shape, plan.plan.buffers[position].shape, strict=True)
+                for n, own in zip(specs[name].shape, plan.plan.buffers[position].shape, strict=True)
             )
-            for spec, position in zip(self.outputs, plan.plan.outputs, strict=True)
+            for name, position in zip(plan.plan.output_names, plan.plan.outputs, strict=True)
         )
         opened = OpenModel(self._shapes, plan, outputs, program.example)
         fixed = tuple((sizes, exe.contents()) for sizes, exe in self._fixed)
@@ -174,6 +193,8 @@ class AnyShapeExecutable(Executable):
 
     def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:
         """As ``Executable._run``. Sizes must be in their ranges, and one dimension must have one size: else ``InputError``."""
+        if self._states:
+            return held_by(self, how).run(self, inputs, how)
         known = as_they_are(inputs, self._expected[0])
         if known is not None and (exe := self._ready.get(known[1])) is not None:
             exe.used = True
@@ -209,8 +230,40 @@ class AnyShapeExecutable(Executable):
     def ceilings(self) -> Ceilings | None:
         return self._at(self._shapes.smallest()).ceilings()
 
+    def with_states(
+        self, inputs: Mapping[str, object], states: Mapping[str, Sequence[int]], rows: Mapping[str, int], stream: Any
+    ) -> tuple[Executable, dict[str, Any]]:
+        arrays = checked_inputs(inputs, self._inputs, on_gpu=self._target.startswith("cuda"), stream=stream)
+        found = self._shapes.sizes({**{name: array.shape for name, array in arrays.items()}, **states})
+        for name, state in self._states.items():
+            if state.dim and (known := found.setdefault(state.dim, rows[name])) not in (dim := self.dims[state.dim]):
+                raise InputError(
+                    f"state {quote(name)} has {several(known, 'row')}, {dim.range} expected, as {self.said(dim.name)} says; "
+                    "context.restore(...) gives it others",
+                    code="GPC2111",
+                )
+        sizes = {name: found.get(name, dim.nearest(dim.low)) for name, dim in self.dims.items()}
+        return self._opened_at(sizes), arrays
+
+    def _refuse_full(self, sizes: Mapping[str, int]) -> None:
+        """Raise ``InputError`` (GPC2118) if ``sizes`` are too many rows for a state."""
+        assert isinstance(self.program, OpenProgram)
+        numbers = self.program.open_plan.formulas.at(sizes)
+        for spec in self.states:
+            state = self._states[spec.name]
+            if spec.in_place:
+                more = numbers[state.rows.number] if isinstance(state.rows, Place) else state.rows
+                if sizes[state.dim] + more > spec.capacity:
+                    refuse_full(spec, sizes[state.dim], more, state.dim)
+
     def _for(self, inputs: Mapping[str, object]) -> tuple[Executable, dict[str, object]]:
         """The executable for the sizes of ``inputs``, and its inputs."""
+        if self._states:
+            held = States(self.states)
+            held.restore({name: inputs[name] for name in held.specs if name in inputs})
+            others = {name: value for name, value in inputs.items() if name not in held.specs}
+            exe, arrays = self.with_states(others, held.shapes(), held.rows, None)
+            return exe, {**arrays, **held.given}
         sizes, arrays = self._sized(inputs)
         return self._opened_at(sizes), arrays
 
@@ -241,6 +294,8 @@ class AnyShapeExecutable(Executable):
         made = self.program.at(sizes) if isinstance(self.program, OpenProgram) else None
         if made is not None:
             return self._keep(key, made)
+        if self._states:
+            self._refuse_full(sizes)
         with self._compiling:
             if (found := self._find(key)) is not None:  # another thread compiled it in the meantime
                 return found

@@ -301,6 +301,12 @@ class CpuProgram:
                 for one in self._used:  # the caller's
                     self._memory[one.position] = None
 
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """See ``Program.zeros``."""
+        array = aligned(shape, dtype)
+        array[...] = 0
+        return array
+
     def _learn(self, trial: Trial, seconds: float) -> None:
         """Note the time of a run, and decide once there are enough."""
         if trial.note(self._seats, seconds):

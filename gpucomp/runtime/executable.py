@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import weakref
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +27,7 @@ from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flat
 from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
 from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.pending import Pending, begin
+from gpucomp.runtime.states import States, StateSpec, held_by, state_spec
 from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.workers import available_threads
 
@@ -119,6 +120,10 @@ class Program(Protocol):
 
     def timeline(self, inputs: Mapping[str, Any]) -> tuple[list[float], list[Span]]:
         """The seconds of ``profile``, and when each thread of the device worked on each launch of that run."""
+        ...
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """A fresh array in the device's memory, which ``run`` reads and writes where it lies."""
         ...
 
     def ceilings(self) -> Ceilings | None:
@@ -279,13 +284,29 @@ class Executable:
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Names, element types and shapes of the inputs of ``run``."""
-        found = map(self._buffer, self._form.inputs)
-        return tuple(TensorSpec(b.name, b.dtype, b.shape) for b in found)
+        """Names, element types and shapes of the inputs of ``run``, without states."""
+        kept = {state.input for state in self._form.states}
+        return tuple(spec for spec in self._all_inputs if spec.name not in kept)
 
     @cached_property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Names, element types and shapes of the outputs of ``run``; an extent that only a run decides is a ``Dim``."""
+        kept = {state.output for state in self._form.states}
+        return tuple(spec for spec in self._all_outputs if spec.name not in kept)
+
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        """What a context keeps from run to run, see ``compile``."""
+        specs = {spec.name: spec for spec in self._all_inputs}
+        return tuple(state_spec(specs[one.input], one) for one in self._form.states)
+
+    @cached_property
+    def _all_inputs(self) -> tuple[TensorSpec, ...]:
+        found = map(self._buffer, self._form.inputs)
+        return tuple(TensorSpec(b.name, b.dtype, b.shape) for b in found)
+
+    @cached_property
+    def _all_outputs(self) -> tuple[TensorSpec, ...]:
         if self.dynamic_model:
             return self._dynamic.outputs
         found = zip(self._form.output_names, map(self._buffer, self._form.outputs), strict=True)
@@ -391,15 +412,42 @@ class Executable:
         return ThreadPoolExecutor(max(available_threads(), MOST_ON_A_GPU), "gpucomp-run")
 
     def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:
+        if self._form.states:
+            return held_by(self, how).run(self, inputs, how)
         found = None if self._form.input_containers else as_they_are(inputs, self._expected[0])
         fits = found is not None and found[1] == self._expected[1]
         arrays = found[0] if found is not None and fits else self._checked(inputs, how.stream)
         return self.run_checked(arrays, how)
 
+    def with_states(
+        self, inputs: Mapping[str, object], states: Mapping[str, Sequence[int]], rows: Mapping[str, int], stream: Any
+    ) -> tuple[Executable, dict[str, Any]]:
+        """The executable for these ``inputs``, which are all but states, and these as arrays.
+
+        ``states`` has the shapes of those that there are, ``rows`` how many rows of each that grows are valid.
+        """
+        return self, self._checked(inputs, stream)
+
+    def shape_of(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
+        """Shape and element type of an input or output of this program, states included."""
+        spec = next(spec for spec in (*self._all_inputs, *self._all_outputs) if spec.name == name)
+        return spec.shape, spec.type.dtype.numpy
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype, how: Options) -> Any:
+        """A fresh array in the device's memory, for a run in the context of ``how``."""
+        assert how.context is not None
+        return self._opened(how.context.lane(self.lanes)).zeros(shape, dtype)
+
+    def appended(self) -> dict[str, int]:
+        """How many rows a run appends to each state that grows."""
+        if isinstance(self._plan, Sized):
+            return self._plan.appended()
+        return {state.input: state.rows for state in self._plan.states if state.axis >= 0}
+
     @cached_property
     def _expected(self) -> tuple[list[tuple[str, np.dtype | None]], tuple[Any, ...]]:
         """Names and types of the inputs, and their shapes."""
-        return [(spec.name, spec.plain) for spec in self.inputs], tuple(spec.shape for spec in self.inputs)
+        return [(spec.name, spec.plain) for spec in self._all_inputs], tuple(spec.shape for spec in self._all_inputs)
 
     def run_checked(self, arrays: Mapping[str, Any], how: Options) -> dict[str, Any]:
         """As ``run``, on arrays that were checked: complete, contiguous and of the right types and shapes."""
@@ -460,7 +508,7 @@ class Executable:
     def _tensor_outputs(self) -> tuple[dict[str, TensorSpec], bool]:
         """The outputs that are tensors, by name, and whether a program writes all of them, and nothing else is an output."""
         containers = self._form.output_containers
-        specs = {spec.name: spec for spec in self.outputs if spec.name not in containers}
+        specs = {spec.name: spec for spec in self._all_outputs if spec.name not in containers}
         return specs, not containers and not self.dynamic_model
 
     @contextmanager
@@ -472,17 +520,29 @@ class Executable:
         finally:
             self.lanes.give(lane)
 
+    def _begun(self, inputs: Mapping[str, object]) -> dict[str, Any]:
+        """All inputs as arrays. States that are not given are those that a context begins with."""
+        if not self._form.states:
+            return self._checked(inputs)
+        held = States(self.states)
+        held.restore({name: inputs[name] for name in held.specs if name in inputs})
+        _, arrays = self.with_states({n: a for n, a in inputs.items() if n not in held.specs}, {}, held.rows, None)
+        return arrays | {name: held.on_host(name, *self.shape_of(name)) for name in held.specs}
+
     @takes_a_feed
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
-        """Seconds of each kernel in one run; 0 for host operators on a GPU. Raises the same errors as ``run``."""
-        arrays = self._checked(inputs)
+        """Seconds of each kernel in one run; 0 for host operators on a GPU. Raises the same errors as ``run``.
+
+        ``inputs`` may have states, all of them or none.
+        """
+        arrays = self._begun(inputs)
         with self._program() as program:
             return list(zip(self.kernels, program.profile(arrays), strict=True))
 
     @takes_a_feed
     def timeline(self, inputs: Mapping[str, object]) -> tuple[list[float], list[Span]]:
         """Seconds of each launch in one run, and when each thread was busy with which launch. Raises the errors of ``run``."""
-        arrays = self._checked(inputs)
+        arrays = self._begun(inputs)
         with self._program() as program:
             return program.timeline(arrays)
 
