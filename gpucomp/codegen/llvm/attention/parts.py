@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from gpucomp.codegen.llvm.contraction.operands import Operands, Rows, rows_in_place
 from gpucomp.codegen.llvm.ir.builder import Code, Type, Value
-from gpucomp.codegen.llvm.loops.nest import FlatStore, Flattener, collapse
+from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.loops.nest import Entry, FlatStore, Flattener, collapse, lower
 from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, substitute, walk
 from gpucomp.expr.simplify import coefficient, ends, simplify
 from gpucomp.ir.size import Size, at_most, below, is_one, is_zero
@@ -85,6 +86,33 @@ class Scratch:
 
     def _store(self, value: Value, room: Value, offset: Value | int) -> None:
         self.code.store(value, self._at(room, offset), 4)
+
+
+def store_means(
+    entry: Entry,
+    parts: Parts,
+    bound: Mapping[Expr, LaneValue],
+    lanes: int,
+    means: Value,
+    pitch: int,
+    first: Value,
+    rows: Value | int,
+) -> None:
+    """The stores of ``rows`` rows from ``first`` on. Their means are at ``means``, ``pitch`` floats from row to row."""
+    code = entry.code
+    program = lower(
+        [e for s in parts.stores for e in (s.offset, s.value)], [parts.batch, parts.rows, parts.values, parts.acc]
+    )
+    with code.loop(0, rows) as i:
+
+        def chunk(at: Value, mask: Value | None) -> None:
+            mean = code.load(code.gep(means, i * pitch + at, "float"), Type("float", lanes), 4)
+            values = {**bound, parts.rows: first + i, parts.values: Affine(at, 1), parts.acc: mean}
+            printer = entry.printer(program, values, lanes, mask)
+            for number, store in enumerate(parts.stores):
+                printer.store(store.target, program.results[2 * number], program.results[2 * number + 1])
+
+        entry.chunks(0, parts.values.extent, lanes, chunk, parts.values.extent)
 
 
 def varies(kernel: Kernel[Attention]) -> str:
