@@ -11,6 +11,7 @@ from gpucomp import Dim
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import InputError, RunStoppedError, UsageError
 from gpucomp.runtime.stopping import Stop
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
 from tests.onnx_builders import model, node, value
 
 SIZES = Sizes()
@@ -375,3 +376,21 @@ def test_a_model_of_fixed_sizes_keeps_states(target):
         assert close(context.run({"x": x})["y"], np.maximum(total, 0))
     context.restore({"h": np.full((2, 7), -9, np.float32)})
     assert close(context.run({"x": x})["y"], np.maximum(x - 9, 0))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_cuda_kernels_store_rows_in_the_state(arch):
+    exe, peer = compiled(f"cuda:{arch}", shapes=SHAPES), Peer()
+    shape = (1, SIZES.groups, SIZES.positions, SIZES.size)
+    held = {name: np.full(shape, 7, np.float32) for name in NAMES}
+    like, rows = None, 0
+
+    for count in (5, 1, 3):
+        feed = tokens(count)
+        one = exe.at(batch_size=1, sequence_length=count, past_sequence_length=rows)
+        like = ModelOnCpu(one, like=like)
+        assert close(like.run(feed | held)["logits"], peer.run(feed))
+        rows += count
+
+    assert all(close(held[name][:, :, :rows], peer.past[name]) for name in NAMES)
+    assert all((held[name][:, :, rows:] == 7).all() for name in NAMES)
