@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 MOST_RUNS = 200  # after which it is decided by what there is
-TRIALS = 5  # runs by all threads, and by one alone, after one of each that does not count
+TRIALS = 4  # runs of a turn, without the first, which does not count
+TURNS = 2  # by all threads, and as many by one alone, one after the other: what disturbs one turn does not disturb all
 
 
 class Trial:
@@ -15,22 +16,22 @@ class Trial:
     """
 
     def __init__(self, threads: int) -> None:
-        self.seconds: dict[int, list[float]] = {count: [] for count in (threads, 1)}
+        self.turns = [(count, list[float]()) for _ in range(TURNS) for count in (threads, 1)]
         self.runs = 0
 
     @property
     def wanted(self) -> int:
         """Of how many threads the next run is."""
-        return next((count for count, found in self.seconds.items() if len(found) <= TRIALS), 1)
+        return next((count for count, found in self.turns if len(found) <= TRIALS), 1)
 
     def note(self, threads: int, seconds: float) -> bool:
         """Take the time of a run; whether there are enough."""
-        found = self.seconds.get(threads)
-        if found is not None and len(found) <= TRIALS:
-            found.append(seconds)
+        open_turns = [found for count, found in self.turns if count == threads and len(found) <= TRIALS]
+        if open_turns:
+            open_turns[0].append(seconds)
         self.runs += 1
-        return min(map(len, self.seconds.values())) > TRIALS or self.runs > MOST_RUNS
+        return all(len(found) > TRIALS for _, found in self.turns) or self.runs > MOST_RUNS
 
     def least(self, threads: int) -> float:
         """Of the runs by so many; infinite if there were too few, as others had the threads."""
-        return min(self.seconds.get(threads, [])[1:], default=math.inf)
+        return min((s for count, found in self.turns if count == threads for s in found[1:]), default=math.inf)

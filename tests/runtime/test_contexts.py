@@ -423,6 +423,20 @@ def test_what_a_program_learns_stays_small():
         if trial.note(1, 1e-5):
             break
 
-    assert len(trial.seconds[1]) <= TRIALS + 1
+    assert max(len(found) for _, found in trial.turns) <= TRIALS + 1
     assert trial.least(1) == 1e-5
     assert trial.least(2) == float("inf")
+
+
+def test_what_disturbs_one_turn_does_not_decide():
+    trial, turns = Trial(2), []
+    while True:
+        count = trial.wanted
+        if not turns or turns[-1] != count:
+            turns.append(count)
+        seconds = 9e-4 if turns == [2] else {1: 2e-4, 2: 1e-4}[count]
+        if trial.note(count, seconds):
+            break
+
+    assert turns == [2, 1, 2, 1]
+    assert trial.least(2) < trial.least(1)
