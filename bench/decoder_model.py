@@ -21,6 +21,7 @@ class Sizes:
     inner: int = 40
     vocabulary: int = 97
     positions: int = 64
+    tied: bool = False  # the embedding is the last product's right side too
 
     @property
     def width(self) -> int:
@@ -74,7 +75,7 @@ def decoder(s: Sizes, seed: int = 0, *, mask: bool = False) -> onnx.ModelProto:
             inputs.append(helper.make_tensor_value_info(f"past_key_values.{n}.{kind}", FLOATS, shape))
             total = (batch, s.groups, f"{past} + {length}", s.size)
             outputs.append(helper.make_tensor_value_info(f"present.{n}.{kind}", FLOATS, total))
-    table = g.weight("embed", s.vocabulary, s.width, scale=1.0)
+    table = g.weight("embed", s.vocabulary, s.width, scale=s.width**-0.5 if s.tied else 1.0)
     angles = np.outer(np.arange(s.positions), 10_000.0 ** -(np.arange(0, s.size, 2) / s.size))
     angles = np.concatenate([angles, angles], 1)
     cosines, sines = g.constant(np.cos(angles), np.float32), g.constant(np.sin(angles), np.float32)
@@ -94,7 +95,8 @@ def decoder(s: Sizes, seed: int = 0, *, mask: bool = False) -> onnx.ModelProto:
     x = g.emit("Gather", table, "input_ids")
     for n in range(s.layers):
         x = _layer(g, s, n, x, seen, turn)
-    logits = g.emit("MatMul", g.norm(x, "norm", s.width), g.weight("head", s.width, s.vocabulary))
+    head = g.emit("Transpose", table, perm=(1, 0)) if s.tied else g.weight("head", s.width, s.vocabulary)
+    logits = g.emit("MatMul", g.norm(x, "norm", s.width), head)
     g.emit("Identity", logits, name="logits")
     graph = helper.make_graph(g.nodes, "decoder", inputs, outputs, g.weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)

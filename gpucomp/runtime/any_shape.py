@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -231,19 +232,41 @@ class AnyShapeExecutable(Executable):
         return self._at(self._shapes.smallest()).ceilings()
 
     def with_states(
-        self, inputs: Mapping[str, object], states: Mapping[str, Sequence[int]], rows: Mapping[str, int], stream: Any
-    ) -> tuple[Executable, dict[str, Any]]:
+        self, inputs: Mapping[str, object], held: States, stream: Any = None
+    ) -> tuple[Executable, dict[str, Any], tuple[int, ...]]:
         arrays = checked_inputs(inputs, self._inputs, on_gpu=self._target.startswith("cuda"), stream=stream)
-        found = self._shapes.sizes({**{name: array.shape for name, array in arrays.items()}, **states})
-        for name, state in self._states.items():
-            if state.dim and (known := found.setdefault(state.dim, rows[name])) not in (dim := self.dims[state.dim]):
+        given = {name: array.shape for name, array in arrays.items()}
+        found = self._shapes.sizes(given)
+        # only growing dimensions have other sizes than before?
+        if not self._grow_alone or tuple(found[name] for name in self._others) != held.numbers:
+            found = self._shapes.sizes({**given, **held.shapes()})
+        for dim, state in self._growing.items():
+            rows = found.setdefault(dim, held.rows[state.input])
+            if rows not in self.dims[dim]:
                 raise InputError(
-                    f"state {quote(name)} has {several(known, 'row')}, {dim.range} expected, as {self.said(dim.name)} says; "
-                    "context.restore(...) gives it others",
+                    f"state {quote(state.input)} has {several(rows, 'row')}, {self.dims[dim].range} expected, as "
+                    f"{self.said(dim)} says; context.restore(...) gives it others",
                     code="GPC2111",
                 )
-        sizes = {name: found.get(name, dim.nearest(dim.low)) for name, dim in self.dims.items()}
-        return self._opened_at(sizes), arrays
+        sizes = {name: found[name] if name in found else dim.nearest(dim.low) for name, dim in self.dims.items()}
+        return self._opened_at(sizes), arrays, tuple(sizes[name] for name in self._others)
+
+    @cached_property
+    def _growing(self) -> dict[str, State]:
+        """The dimensions that grow, and a state that has each."""
+        return {state.dim: state for state in self._states.values() if state.dim}
+
+    @cached_property
+    def _others(self) -> list[str]:
+        """The dimensions that do not grow in place."""
+        return [name for name in self.dims if name not in self._growing]
+
+    @cached_property
+    def _grow_alone(self) -> bool:
+        """Whether the inputs have the sizes of all dimensions that do not grow in place."""
+        names = {spec.name for spec in self._inputs}
+        shapes = (shape for name, shape in self._shapes.shapes.items() if name in names)
+        return set(self._others) <= {dim.name for shape in shapes for dim in shape if isinstance(dim, Dim)}
 
     def _refuse_full(self, sizes: Mapping[str, int]) -> None:
         """Raise ``InputError`` (GPC2118) if ``sizes`` are too many rows for a state."""
@@ -262,7 +285,7 @@ class AnyShapeExecutable(Executable):
             held = States(self.states)
             held.restore({name: inputs[name] for name in held.specs if name in inputs})
             others = {name: value for name, value in inputs.items() if name not in held.specs}
-            exe, arrays = self.with_states(others, held.shapes(), held.rows, None)
+            exe, arrays, _ = self.with_states(others, held)
             return exe, {**arrays, **held.given}
         sizes, arrays = self._sized(inputs)
         return self._opened_at(sizes), arrays

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import weakref
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -420,18 +420,22 @@ class Executable:
         return self.run_checked(arrays, how)
 
     def with_states(
-        self, inputs: Mapping[str, object], states: Mapping[str, Sequence[int]], rows: Mapping[str, int], stream: Any
-    ) -> tuple[Executable, dict[str, Any]]:
+        self, inputs: Mapping[str, object], held: States, stream: Any = None
+    ) -> tuple[Executable, dict[str, Any], tuple[int, ...]]:
         """The executable for these ``inputs``, which are all but states, and these as arrays.
 
-        ``states`` has the shapes of those that there are, ``rows`` how many rows of each that grows are valid.
+        The numbers decide the shapes of the states' memory. Raises ``InputError`` for sizes that do not fit the states.
         """
-        return self, self._checked(inputs, stream)
+        return self, checked_inputs(inputs, self.inputs, on_gpu=self._form.kind == "cuda", stream=stream), ()
 
     def shape_of(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and element type of an input or output of this program, states included."""
-        spec = next(spec for spec in (*self._all_inputs, *self._all_outputs) if spec.name == name)
+        spec = self._by_name[name]
         return spec.shape, spec.type.dtype.numpy
+
+    @cached_property
+    def _by_name(self) -> dict[str, TensorSpec]:
+        return {spec.name: spec for spec in (*self._all_outputs, *self._all_inputs)}
 
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype, how: Options) -> Any:
         """A fresh array in the device's memory, for a run in the context of ``how``."""
@@ -526,7 +530,7 @@ class Executable:
             return self._checked(inputs)
         held = States(self.states)
         held.restore({name: inputs[name] for name in held.specs if name in inputs})
-        _, arrays = self.with_states({n: a for n, a in inputs.items() if n not in held.specs}, {}, held.rows, None)
+        _, arrays, _ = self.with_states({n: a for n, a in inputs.items() if n not in held.specs}, held)
         return arrays | {name: held.on_host(name, *self.shape_of(name)) for name in held.specs}
 
     @takes_a_feed

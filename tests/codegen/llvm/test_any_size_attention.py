@@ -52,7 +52,9 @@ CASES = {
     "masks of keys": of_rows_and_cols(mask="bool", group=3),
     "keys by columns": of_rows_and_cols(transposed=True),
     "bf16": of_rows_and_cols(dtype=BF16, residual=True),
-    "causal": Case(lambda n: attention(n, n, 16, 20, causal=0), {"n": ROWS}, ((1,), (2,), (5,), (7,), (16,), (131,), (200,))),
+    "causal": Case(
+        lambda n: attention(n, n, 16, 20, causal=0), {"n": ROWS}, ((1,), (2,), (5,), (7,), (16,), (131,), (200,))
+    ),
     "causal rows of shared keys": Case(
         lambda n: attention(n, n, 8, 12, causal=0, group=3), {"n": ROWS}, ((1,), (5,), (16,), (131,))
     ),
