@@ -29,6 +29,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
+from gpucomp.kernel.states import settled
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
 from gpucomp.planning import Rendered, RenderedVariants, make_open_plan, make_plan, report
@@ -128,7 +129,8 @@ def _for_any_shape(
         outputs = {name: (value.type.dtype.name, value.shape) for name, value in values}
 
     def make(at: Mapping[str, object], progress: Progress | None = None) -> Executable:
-        again = {**options, "states": opened.graph.states}
+        states = program.open_plan.plan.states if isinstance(program, OpenProgram) else ()
+        again = {**options, "states": states}
         return compile(Source(proto, files), target=device.name, shapes=at, progress=progress, **again)
 
     program = _open_program(opened, device, options)
@@ -153,6 +155,7 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
             with assuming(opened.conditions):
                 graph = rewritten(nonempty(opened.graph), device, precision, keep_fp32)
                 steps = kernels_of(graph, device, precision, keep_fp32)
+                graph = settled(graph, steps)
                 picks = picks_of(options["records"])
                 every = _Range(opened, device, (*recorded(picks, device), *TIERS) if picks else TIERS)
                 laid_out, rendered = render(steps, device, silent, picks, done=begun.start, every=every)
@@ -379,6 +382,7 @@ def lower(
     steps = kernels_of(
         graph, device, precision, keep_fp32, elsewhere, passes=kernel_passes, observer=observer, watch=watch
     )
+    graph = settled(graph, steps)
     laid_out, sources = render(steps, device, tell, picks, observer, watch, rendered)
     return Lowered(graph, laid_out, sources, steps, dynamic_model, keep_fp32)
 

@@ -83,7 +83,7 @@ def open_plan(
     def told(value: Any) -> Any:
         return Place(recorder.place(value)) if isinstance(value, Size) else value
 
-    grown = {state.input for state in plan.states if state.axis >= 0}  # these have their capacity
+    grown = {state.input for state in plan.states if state.grows}  # these have their capacity
 
     def shape_of(b: Buffer) -> tuple[Any, ...]:
         # as it is declared: conditions can say the same otherwise
@@ -118,11 +118,5 @@ def open_plan(
     )
     decided = tuple(replace(one, points=recorder.place(one.points)) for one in choices)
     formulas = Formulas(dims, tuple(recorder.steps))
-    return OpenPlan(
-        replace(plan, buffers=buffers, kernels=kernels, repeats=repeats, states=states),
-        formulas,
-        noted,
-        orders,
-        alignment,
-        decided,
-    )
+    opened = replace(plan, buffers=buffers, kernels=kernels, repeats=repeats, states=states)
+    return OpenPlan(opened, formulas, noted, orders, alignment, decided)

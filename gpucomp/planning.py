@@ -10,11 +10,12 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 
-from gpucomp import config, ops
+from gpucomp import config
 from gpucomp.artifact.arena import Lifetime, plan_arena
 from gpucomp.artifact.open_plan import Choices, OpenPlan, Stacks, placed, stacks_of
 from gpucomp.artifact.plan import (
@@ -80,6 +81,10 @@ class _Builder:
     repeats: list[Repeat] = field(default_factory=list)
     open: _Open | None = None
 
+    @cached_property
+    def in_place(self) -> dict[Value, Value]:
+        return self.graph.in_place()
+
     def add(self, kind: str, name: str, type: TensorType) -> int:
         self.buffers.append(Buffer(kind, name, type.dtype.name, type.shape, type.nbytes))
         return len(self.buffers) - 1
@@ -101,8 +106,8 @@ class _Builder:
     def write(self, value: Value, type: TensorType, step: int) -> int:
         """The buffer of a value that ``step`` writes as ``type``, which can be narrower than the value's own between kernels."""
         if value not in self.position:
-            if value.op is ops.Append:  # in the memory of the state
-                self.position[value] = self.read(value.inputs[0])
+            if value in self.in_place:
+                self.position[value] = self.read(self.in_place[value])
             elif value in self.graph.outputs:
                 name = self.graph.output_names[self.graph.outputs.index(value)]
                 self.position[value] = self.add(OUTPUT, name, value.type)
@@ -327,7 +332,7 @@ def _planned(
         else:
             builder.add_kernel_step(number, step, rendered[step])
         builder.end_repeat(number)
-    returned = [k for k, v in enumerate(graph.outputs) if v.op is not ops.Append]
+    returned = [k for k, v in enumerate(graph.outputs) if v not in builder.in_place]
     outputs = tuple(builder.read(graph.outputs[k]) for k in returned)
     buffers, arena, live = _lay_out(builder, target.alignment)
     weights = [b for b in buffers if b.kind == WEIGHT]

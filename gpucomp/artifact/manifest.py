@@ -411,10 +411,12 @@ def _check_states(plan: Plan) -> None:
     for k, state in enumerate(plan.states):
         where = f"plan.states[{k}]"
         shape = shapes.get(state.input, ())
-        if state.input not in shapes or (state.axis >= 0 and shape[state.axis : state.axis + 1] != (state.capacity,)):
+        if state.input not in shapes or (state.grows and shape[state.axis : state.axis + 1] != (state.capacity,)):
             _refuse(where, f"no input {quote(state.input)} that is {state.capacity} long at axis {state.axis}")
-        if (state.axis < 0) != (state.output in plan.output_names) or (state.axis < 0) != (not state.dim):
-            _refuse(where, "an output, or an axis with a dimension, expected")
+        if state.in_place == (state.output in plan.output_names):
+            _refuse(where, f"output {quote(state.output)}, or a state in place, expected")
+        if state.grows != bool(state.dim) or (state.grows and not state.in_place):
+            _refuse(where, "an axis and the dimension that grows along it expected")
     if len({state.input for state in plan.states}) < len(plan.states):
         _refuse("plan.states", "an input occurs twice")
 

@@ -217,7 +217,7 @@ def _inputs(plan: Plan, dims: Mapping[str, Dim]) -> dict[str, tuple[int | Dim, .
     parts = {name for names in plan.input_containers.values() for name in names or ()}
     order = list(dims.values())
     found: dict[str, tuple[int | Dim, ...]] = {}
-    grown = {state.input: state for state in plan.states if state.axis >= 0}
+    grown = {state.input: state for state in plan.states if state.grows}
     for position in plan.inputs:
         buffer = plan.buffers[position]
         if any(isinstance(n, Place) and n.number >= len(order) for n in buffer.shape):

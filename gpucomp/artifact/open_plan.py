@@ -244,7 +244,7 @@ class Sized:
         return {
             one.input: values[one.rows.number] if isinstance(one.rows, Place) else one.rows
             for one in self.form.states
-            if one.axis >= 0
+            if one.grows
         }
 
     @property

@@ -267,6 +267,12 @@ class Graph:
         if not self.output_names:
             object.__setattr__(self, "output_names", tuple(f"output{i}" for i in range(len(self.outputs))))
 
+    def in_place(self) -> dict[Value, Value]:
+        """The outputs that lie in the memory of an input, and these inputs."""
+        inputs = dict(zip(self.input_names, self.inputs, strict=True))
+        outputs = dict(zip(self.output_names, self.outputs, strict=True))
+        return {outputs[one.output]: inputs[one.input] for one in self.states if one.in_place}
+
     @property
     def input_names(self) -> tuple[str, ...]:
         return tuple(v.attrs["label"] for v in self.inputs)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class State:
     """A tensor that stays in a context's memory: input ``input``, which after a run is what the model calls ``output``.
 
-    With an ``axis`` of 0 or more, a run stores ``rows`` new rows in the input's own memory, behind the valid ones, and returns
-    no array: ``dim`` is the number of valid rows, and ``capacity`` the input's extent along ``axis``. Else a run makes the
-    whole tensor as an output, and ``why`` says why.
+    Without a ``why``, a run changes the input's own memory and returns no array. With an ``axis`` of 0 or more, it stores
+    ``rows`` new rows there, behind the valid ones: ``dim`` is the number of these, and ``capacity`` the input's extent along
+    ``axis``. Else it stores elements where its data says, as a Scatter does. With a ``why``, a run makes the whole tensor as
+    an output.
     """
 
     input: str
@@ -21,3 +22,11 @@ class State:
     capacity: int = 0
     rows: int = 0
     why: str = ""
+
+    @property
+    def grows(self) -> bool:
+        return self.axis >= 0
+
+    @property
+    def in_place(self) -> bool:
+        return not self.why

@@ -1,10 +1,12 @@
 """States: inputs of a decoder that the next run gets from the outputs of this one. Finds them, and updates them in place.
 
-append   output Concat(state, rows)   ->   output Append(buffer, rows, at=valid), read as Slice(buffer, 0 .. valid + rows)
+append   output Concat(state, rows)          ->  output Append(buffer, rows, at=valid), read as Slice(buffer, 0 .. valid + rows)
+update   output ScatterElements(state, ...)  ->  the same, in the memory of the state; so for ScatterND
 
-The buffer has room for all rows that the range of the dimension allows. The rule is right because nothing but the Concat reads
-the state: all else sees the rows that were there and the new ones, as before, and no valid row changes, so a run that stops
-halfway leaves the state as it was.
+The buffer has room for all rows that the range of the dimension allows. Both rules are right because nothing else reads the
+state: what reads the result sees it as before. An append changes no valid row, so a run that stops halfway leaves the state
+as it was. The memory of an update is shared only if the kernel that stores it reads no other element of the state than the one
+that it stores, and is the only one that reads it: ``gpucomp.kernel.states`` looks.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ CONVENTIONS = (
     ("*", "*n"),  # h, hn
 )
 AUTO = "auto"
+UPDATES = (ops.ScatterElements, ops.ScatterND)
 Given = Mapping[str, str] | str | Sequence[State] | None
 
 
@@ -125,7 +128,7 @@ def with_states(
         other = next((one for one in found if one.dim == state.dim and not same(one.rows, state.rows)), None)
         if other is not None:
             state = State(name, output, why=f"it grows by {state.rows} rows, {quote(other.input)} by {other.rows}")
-        if state.axis >= 0:
+        if state.grows:
             shape = tuple(state.capacity if axis == state.axis else n for axis, n in enumerate(past.shape))
             inputs[name] = memory[output] = input_value(name, TensorType(past.type.dtype, shape))
         found.append(replace(state, input=name, output=output))
@@ -136,7 +139,7 @@ def with_states(
 
 def _state(past: Value, result: Value, why: str, dims: Mapping[str, Dim]) -> State:
     """What becomes of a state, without its names. ``why`` it cannot be updated in place, or empty."""
-    if why:
+    if why or result.op in UPDATES:
         return State("", "", why=why)
     axis = result.attrs["axis"]
     name = _dim(past.shape[axis])
@@ -156,7 +159,7 @@ def _again(state: State, past: Value, result: Value, why: str) -> State:
 
     Where no row is valid, all of the result is new, whatever made it.
     """
-    if state.axis < 0:
+    if not state.grows:
         return state
     if why and past.shape[state.axis] != 0:
         raise UnsupportedError(
@@ -175,10 +178,11 @@ def _dim(extent: Any) -> str | None:
 
 
 def _refusal(graph: Graph, past: Value, result: Value) -> str:
-    """Why ``result`` is not rows appended to ``past`` that can be stored in its memory; empty if it is."""
+    """Why ``result`` is not ``past`` with rows appended or elements updated in its memory; empty if it is."""
     if same_shape(past.shape, result.shape):
-        return "it has one size"
-    if result.op is not ops.Concat or result.inputs[0] is not past:
+        if result.op not in UPDATES or result.inputs[0] is not past:
+            return f"it is made by {result.op}, a scatter into the state expected"
+    elif result.op is not ops.Concat or result.inputs[0] is not past:
         return f"it is made by {result.op}, a Concat of the state and new rows expected"
     readers = [node for node in graph.nodes() if past in node.inputs]
     if len(readers) > 1 or result.inputs.count(past) > 1:
@@ -194,7 +198,7 @@ def _appended(graph: Graph, memory: Mapping[str, Value], states: Sequence[State]
     A result that is no Concat of a state is all new rows.
     """
     outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
-    grown = {outputs[one.output]: one for one in states if one.axis >= 0 and outputs[one.output].op is ops.Concat}
+    grown = {outputs[one.output]: one for one in states if one.grows and outputs[one.output].op is ops.Concat}
     grown = {value: one for value, one in grown.items() if _is_input(value.inputs[0], one.input)}
     made: dict[Value, Value] = {}
     for node in graph.nodes():
@@ -211,7 +215,7 @@ def _appended(graph: Graph, memory: Mapping[str, Value], states: Sequence[State]
             made.update(zip(node.values, current.values, strict=True))
     for state in states:
         result = outputs[state.output]
-        if state.axis >= 0 and result.op is not ops.Append:
+        if state.grows and result.op is not ops.Append:
             rows = made.get(result, result)
             outputs[state.output] = ops.Append(memory[state.output], rows, axis=state.axis, at=0, name=result.node.name)
     return graph.with_outputs(made.get(value, value) for value in outputs.values())

@@ -274,7 +274,7 @@ class AnyShapeExecutable(Executable):
         numbers = self.program.open_plan.formulas.at(sizes)
         for spec in self.states:
             state = self._states[spec.name]
-            if spec.in_place:
+            if spec.grows:
                 more = numbers[state.rows.number] if isinstance(state.rows, Place) else state.rows
                 if sizes[state.dim] + more > spec.capacity:
                     refuse_full(spec, sizes[state.dim], more, state.dim)

@@ -446,7 +446,7 @@ class Executable:
         """How many rows a run appends to each state that grows."""
         if isinstance(self._plan, Sized):
             return self._plan.appended()
-        return {state.input: state.rows for state in self._plan.states if state.axis >= 0}
+        return {state.input: state.rows for state in self._plan.states if state.grows}
 
     @cached_property
     def _expected(self) -> tuple[list[tuple[str, np.dtype | None]], tuple[Any, ...]]:

@@ -1,7 +1,8 @@
 """States of a model in a context: tensors that the next run gets from this one, and that stay in the device's memory.
 
-One that grows is stored in place, in memory with room for as many rows as its dimension allows. One that each run makes as a
-whole has two arrays, which take turns. So no run copies a state, and a run that stops halfway leaves all as they were.
+One that grows is stored in place, in memory with room for as many rows as its dimension allows, and one that a run updates is
+changed in place. One that each run makes as a whole has two arrays, which take turns. So no run copies a state. A run that
+stops halfway leaves them as they were, unless it updates one.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 class StateSpec:
     """A state: the input ``name``, which after a run is what the model calls ``output``.
 
-    ``shape`` has a ``Dim`` where the context or a run decides. ``in_place``: a run stores new rows along ``axis`` in the state's
-    own memory, which has room for ``capacity`` of them; if not, ``why``.
+    ``shape`` has a ``Dim`` where the context or a run decides. ``in_place``: a run changes the state's own memory; else ``why``
+    not. One that grows has an ``axis`` of 0 or more, along which rows are appended, and room for ``capacity`` of them.
     """
 
     name: str
@@ -39,12 +40,15 @@ class StateSpec:
     capacity: int = 0
     why: str = ""
 
+    @property
+    def grows(self) -> bool:
+        return self.axis >= 0
+
 
 def state_spec(spec: TensorSpec, state: State) -> StateSpec:
     """``spec`` is that of the input as the plan has it."""
-    if state.axis < 0:
-        return StateSpec(spec.name, state.output, spec.dtype, spec.shape, False, why=state.why)
-    return StateSpec(spec.name, state.output, spec.dtype, spec.shape, True, state.axis, state.capacity)
+    place = state.in_place, state.axis, state.capacity
+    return StateSpec(spec.name, state.output, spec.dtype, spec.shape, *place, state.why)
 
 
 class States:
@@ -56,14 +60,17 @@ class States:
 
     def __init__(self, states: Sequence[StateSpec]) -> None:
         self.specs = {spec.name: spec for spec in states}
+        # of those that a run leaves changed if it ends early
+        self._updated = next((spec.name for spec in states if spec.in_place and not spec.grows), "")
         self.reset()
 
     def reset(self) -> None:
         """Begin anew: no rows, and zeros in what does not grow."""
-        self.rows = {name: 0 for name, spec in self.specs.items() if spec.in_place}
+        self.rows = {name: 0 for name, spec in self.specs.items() if spec.grows}
         self.arrays: dict[str, Any] = {}
         self.spare: dict[str, Any] = {}
         self.given: dict[str, np.ndarray] = {}
+        self.lost = ""  # the name of a state that is neither what it was nor what it was to become
         self.numbers: tuple[int, ...] | None = None  # see ``Executable.with_states``
 
     def save(self) -> dict[str, np.ndarray]:
@@ -83,7 +90,7 @@ class States:
             wanted = NAMED[spec.dtype].numpy
             if array.dtype != wanted or not _holds(spec, array.shape):
                 shape = ", ".join(map(str, spec.shape))
-                at_most = f", at most so many along axis {spec.axis}" if spec.in_place else ""
+                at_most = f", at most so many along axis {spec.axis}" if spec.grows else ""
                 raise _wrong(
                     name, f"{wanted} of shape [{shape}]{at_most} expected, found {array.dtype} of {list(array.shape)}"
                 )
@@ -94,7 +101,7 @@ class States:
 
     def rewind(self, rows: int) -> None:
         """Forget the rows behind the first ``rows``. Raises ``UsageError`` (GPC2041) if that is not possible."""
-        whole = next((name for name, spec in self.specs.items() if not spec.in_place), None)
+        whole = next((name for name, spec in self.specs.items() if not spec.grows), None)
         if whole is not None:
             raise UsageError(f"rewind: state {quote(whole)} does not grow, so what it was is not known", code="GPC2041")
         most = min(self.rows.values(), default=0)
@@ -111,6 +118,11 @@ class States:
                     f"input {quote(name)} is a state, which the context has; to begin with another: context.restore(...)",
                     code="GPC2117",
                 )
+        if self.lost:
+            raise UsageError(
+                f"a run ended while it updated state {quote(self.lost)}, which is lost: reset() or restore() the context",
+                code="GPC2041",
+            )
         exe, arrays, numbers = whole.with_states(inputs, self, how.stream)
         if numbers == self.numbers:
             now, made = self.arrays, self.spare
@@ -118,7 +130,13 @@ class States:
             now = {name: self._array(exe, name, how) for name in self.specs}
             made = {name: self._other(exe, name, how) for name, spec in self.specs.items() if not spec.in_place}
         written = {self.specs[name].output: array for name, array in made.items()}
-        results = exe.run_checked({**arrays, **now}, how._replace(outputs={**how.outputs, **written}))
+        self.lost = self._updated if self._updated in self.arrays else ""
+        try:
+            results = exe.run_checked({**arrays, **now}, how._replace(outputs={**how.outputs, **written}))
+        except (InputError, UsageError):  # before anything ran
+            self.lost = ""
+            raise
+        self.lost = ""
         self.spare, self.arrays = {name: now[name] for name in made}, now | made
         self.given = {}
         self.numbers = numbers
@@ -133,7 +151,7 @@ class States:
         found = {}
         for name, shape in held.items():
             spec = self.specs[name]
-            if not spec.in_place:
+            if not spec.grows:
                 found[name] = tuple(shape)
             elif self.rows[name]:
                 found[name] = (*shape[: spec.axis], self.rows[name], *shape[spec.axis + 1 :])
@@ -141,7 +159,7 @@ class States:
 
     def _valid(self, name: str, array: np.ndarray) -> np.ndarray:
         spec = self.specs[name]
-        return array[(slice(None),) * spec.axis + (slice(self.rows[name]),)] if spec.in_place else array
+        return array[(slice(None),) * spec.axis + (slice(self.rows[name]),)] if spec.grows else array
 
     def _array(self, exe: Executable, name: str, how: Options) -> Any:
         """The state before the run, in the device's memory and of the shape that ``exe`` takes."""
@@ -171,7 +189,7 @@ class States:
 def _holds(spec: StateSpec, shape: tuple[int, ...]) -> bool:
     """Whether an array of this ``shape`` can be the valid part of the state."""
     axis = spec.axis
-    if not spec.in_place or len(shape) != len(spec.shape):
+    if not spec.grows or len(shape) != len(spec.shape):
         return fits(shape, spec.shape)
     rest = spec.shape[:axis] + spec.shape[axis + 1 :]
     return fits(shape[:axis] + shape[axis + 1 :], rest) and shape[axis] <= spec.capacity

@@ -79,7 +79,7 @@ def test_what_is_no_proof_is_refused_by_name(nodes, why):
 def test_a_state_of_one_size_is_replaced():
     found = spec([node("Add", ["old", "x"], ["new"]), APPENDED[1]], past=["b", 3, "s", 5])
 
-    assert (found.in_place, found.why) == (False, "it has one size")
+    assert (found.in_place, found.why) == (False, "it is made by Add, a scatter into the state expected")
 
 
 def test_states_that_grow_by_other_numbers_of_rows_are_not_both_in_place():
