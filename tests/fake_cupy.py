@@ -54,6 +54,16 @@ class Array:
         array = np.ascontiguousarray(found.view(self.dtype).reshape(self.shape[::-1]).T)
         return Array(self.cupy, array, self.cupy.cuda.get_current_stream())
 
+    def set(self, array: np.ndarray) -> None:
+        """By the default stream, waiting for it."""
+        assert array.shape == self.shape
+        assert array.dtype == self.dtype
+        source = np.ascontiguousarray(array)
+        self.cupy.call(
+            "cuMemcpyHtoDAsync", self.data.ptr, source.ctypes.data, source.nbytes, self.cupy.default_stream.ptr
+        )
+        self.cupy.default_stream.synchronize()
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return {"data": (self.data.ptr, False), "shape": self.shape, "typestr": self.dtype.str, "version": 2}

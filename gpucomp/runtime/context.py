@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gpucomp.errors import UsageError
-from gpucomp.runtime.executable import Executable, takes_a_feed
+from gpucomp.runtime.calls import takes_a_feed
+from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.lanes import Lane, Lanes
 from gpucomp.runtime.options import NONE
 from gpucomp.runtime.pending import Pending, begin

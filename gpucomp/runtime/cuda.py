@@ -6,6 +6,7 @@ run is captured as a CUDA graph, and later runs replay it.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,7 +33,21 @@ from gpucomp.runtime.cuda_driver import (
     import_driver,
     loaded,
 )
-from gpucomp.runtime.cuda_places import Arena, Slice, destroyed, failures, movable, places_of, released, results_of
+from gpucomp.runtime.cuda_places import (
+    ALIGNMENT,
+    STICKY,
+    Arena,
+    Slice,
+    destroyed,
+    failures,
+    fresh,
+    held_elsewhere,
+    movable,
+    places_of,
+    released,
+    results_of,
+    staged,
+)
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
 from gpucomp.runtime.inputs import stream_of
 from gpucomp.runtime.options import PLAIN, Options
@@ -41,16 +56,11 @@ from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_v
 
 DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which is not allowed during a capture
-STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and as much for outputs; the driver stages larger arrays
 MOST_GRAPHS = 8  # of a program, for different arrays of the caller's; the one captured first goes
 MOST_SEEN = 64  # sets of such arrays that are remembered
-PINNED_ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
 MOST_CAPTURED = 100_000  # launches in a graph, with those of all steps of loops
 SLICE_ALIGNMENT = 16  # bytes that kernels load at once: slices of other sizes are copied to where they are aligned
 UNSUPPORTED_PTX = 222  # the driver does not know this version of PTX
-# errors after which every call of the process fails: uncorrectable memory errors (214, 220, 226), a bad access, a bad
-# instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
-STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
 
 
 class CudaProgram:
@@ -114,16 +124,18 @@ class CudaProgram:
 
     def _open(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> None:
         """Allocate and fill the buffers, and load the kernels."""
-        plan, weights = self.plan, self._weights
+        plan, weights, cupy = self.plan, self._weights, self._cupy
         self._strings = Strings(plan, weights)
         self._bound_to = 0  # the address of the arena that the temporaries lie in
-        self._memory = [self._buffer(position, b, weights) for position, b in enumerate(plan.buffers)]
         self._uses = movable(plan, self._strings)
-        self._own = {position: self._memory[position] for position in self._uses}
+        elsewhere = held_elsewhere(plan, self._uses)
+        some = self._allocate(ALIGNMENT) if elsewhere else 0  # for tensor maps, until the address is known
+        self._memory = [some if k in elsewhere else self._buffer(k, b, weights) for k, b in enumerate(plan.buffers)]
+        self._own = {position: 0 if position in elsewhere else self._memory[position] for position in self._uses}
         self._event = self._driver("cuEventCreate", DISABLE_TIMING)
         self._owned.callback(self._driver, "cuEventDestroy", self._event)
-        self._staged_inputs = self._stage(plan.inputs)
-        self._staged_outputs = self._stage(plan.outputs)
+        self._staged_inputs = staged([k for k in plan.inputs if k not in elsewhere], plan, cupy)
+        self._staged_outputs = staged(plan.outputs, plan, cupy)
         if self._like is None:
             self._functions: dict[str, Any] = {
                 kernel.name: self._function(kernel, sources, binaries) for kernel in plan.kernels
@@ -264,20 +276,6 @@ class CudaProgram:
         """Enqueue a copy from the device. It is complete after ``_wait``."""
         self._driver("cuMemcpyDtoHAsync", array.ctypes.data, address, array.nbytes, self._stream.ptr)
 
-    def _stage(self, positions: Sequence[int]) -> dict[int, np.ndarray]:
-        """Pinned memory by position, for the buffers that fit into ``STAGED_BYTES`` together."""
-        places, end = {}, 0
-        for position in positions:
-            nbytes = self.plan.buffers[position].nbytes
-            if nbytes and position not in places and end + nbytes <= STAGED_BYTES:
-                places[position] = slice(end, end + nbytes)
-                end += -(-nbytes // PINNED_ALIGNMENT) * PINNED_ALIGNMENT
-        if not places:
-            return {}
-        pinned = self._cupy.cuda.alloc_pinned_memory(end)
-        memory = np.frombuffer(pinned, np.uint8, end)
-        return {position: memory[place] for position, place in places.items()}
-
     def _bind(self) -> None:
         """Let the temporaries lie in the arena, which may have been replaced by a larger one, and prepare the launches."""
         address = self._arena.of(self.plan.arena_bytes, self._cupy.cuda.alloc)
@@ -389,12 +387,22 @@ class CudaProgram:
                 how.stop.check()
             return results
 
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """See ``Program.zeros``: an array of cupy's, from its pool for this stream."""
+        with self._current("", "GPC5004"):
+            array = fresh(self._cupy, "a state", shape, dtype)
+            self._driver("cuMemsetD8Async", int(array.data.ptr), 0, math.prod(shape) * dtype.itemsize, self._stream.ptr)
+            self._wait()
+        return array
+
     # ---- where inputs and outputs lie ----
 
     def _place(self, places: Mapping[int, int]) -> None:
         """Let inputs and outputs lie at the addresses in ``places``, and in the program's own buffers else."""
         for position, own in self._own.items():
             address = places.get(position, own)
+            if not address:
+                address = self._own[position] = self._allocate(self.plan.buffers[position].nbytes)
             if address == self._memory[position]:
                 continue
             self._memory[position] = address

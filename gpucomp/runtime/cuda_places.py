@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpucomp.artifact.plan import INPUT, OUTPUT, Buffer, Plan
+from gpucomp.artifact.plan import INPUT, OUTPUT, Plan
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime.cuda_driver import Driver, DriverCallError
@@ -18,6 +19,8 @@ from gpucomp.runtime.host import Strings
 from gpucomp.runtime.options import Options
 from gpucomp.runtime.repeats import Moving, moving_arguments
 
+STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and as much for outputs; the driver stages larger arrays
+PINNED_ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
 ALIGNMENT = 256  # of an array that kernels use where it lies, in bytes: what allocations have
 
 
@@ -38,6 +41,12 @@ def movable(plan: Plan, strings: Strings) -> dict[int, list[tuple[int, int]]]:
     return uses
 
 
+def held_elsewhere(plan: Plan, uses: Container[int]) -> set[int]:
+    """The states, for which a context has memory."""
+    kept = {state.input for state in plan.states}
+    return {k for k in plan.inputs if plan.buffers[k].name in kept and k in uses}
+
+
 def results_of(plan: Plan, uses: Container[int], how: Options, cupy: Any) -> tuple[dict[str, Any], dict[int, int]]:
     """For each output the array that it gets, ``None`` for a fresh one of numpy; and the addresses of those on the device
     that kernels write at once.
@@ -47,7 +56,8 @@ def results_of(plan: Plan, uses: Container[int], how: Options, cupy: Any) -> tup
     for name, position in zip(plan.output_names, plan.outputs, strict=True):
         array = how.outputs.get(name)
         if array is None and how.on_device and plan.buffers[position].dtype != STRING.name:
-            array = _fresh(cupy, plan.buffers[position])
+            buffer = plan.buffers[position]
+            array = fresh(cupy, f"output {name}", buffer.shape, NAMED[buffer.dtype].numpy)
         results[name] = array
         if array is None or isinstance(array, np.ndarray) or plan.buffers[position].kind != OUTPUT:
             continue
@@ -57,16 +67,29 @@ def results_of(plan: Plan, uses: Container[int], how: Options, cupy: Any) -> tup
     return results, places
 
 
-def _fresh(cupy: Any, buffer: Buffer) -> Any:
-    """An array in the device's memory, from cupy's pool for this stream."""
-    dtype = NAMED[buffer.dtype].numpy
+def fresh(cupy: Any, what: str, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """An array in the device's memory, from cupy's pool for this stream. Raises ``DeviceError`` (GPC5019) if cupy has no such."""
     try:
-        return cupy.ndarray(buffer.shape, dtype, memptr=cupy.cuda.alloc(max(1, buffer.nbytes)))
+        return cupy.ndarray(shape, dtype, memptr=cupy.cuda.alloc(max(1, math.prod(shape) * dtype.itemsize)))
     except (TypeError, ValueError) as error:
         raise DeviceError(
-            f"output {buffer.name}: cupy has no arrays of {buffer.dtype}; give numpy arrays for it, or none",
-            code="GPC5019",
+            f"{what}: cupy has no arrays of {dtype}; give numpy arrays for it, or none", code="GPC5019"
         ) from error
+
+
+def staged(positions: Sequence[int], plan: Plan, cupy: Any) -> dict[int, np.ndarray]:
+    """Pinned memory by position, for the buffers that fit into ``STAGED_BYTES`` together."""
+    places, end = {}, 0
+    for position in positions:
+        nbytes = plan.buffers[position].nbytes
+        if nbytes and position not in places and end + nbytes <= STAGED_BYTES:
+            places[position] = slice(end, end + nbytes)
+            end += -(-nbytes // PINNED_ALIGNMENT) * PINNED_ALIGNMENT
+    if not places:
+        return {}
+    pinned = cupy.cuda.alloc_pinned_memory(end)
+    memory = np.frombuffer(pinned, np.uint8, end)
+    return {position: memory[place] for position, place in places.items()}
 
 
 def places_of(plan: Plan, uses: Container[int], inputs: Mapping[str, Any], cupy: Any) -> dict[int, int]:
@@ -105,6 +128,11 @@ class Arena:
             self.memory[:] = [allocate(max(1, nbytes))]
             self._nbytes = nbytes
         return int(self.memory[0].ptr)
+
+
+# errors after which every call of the process fails: uncorrectable memory errors (214, 220, 226), a bad access, a bad
+# instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
+STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
 
 
 def destroyed(driver: Driver, graphs: dict[tuple[Any, ...], Any]) -> None:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
-from inspect import signature
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from gpucomp.errors import DeviceError, InputError, UsageError, quote, several
 from gpucomp.runtime import artifact
 from gpucomp.runtime import outputs as results
 from gpucomp.runtime.artifact import Contents
+from gpucomp.runtime.calls import ELSEWHERE, takes_a_feed
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flattened, gathered
 from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
@@ -50,35 +50,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-# what other libraries call it, and what it is here
-ELSEWHERE = {
-    "get_inputs": "exe.inputs has the name, type and shape of each input",
-    "get_outputs": "exe.outputs has the name, type and shape of each output",
-    "get_providers": "exe.target is what the model is compiled for",
-    "forward": "run the model by exe.run({name: array})",
-    "infer": "run the model by exe.run({name: array})",
-    "predict": "run the model by exe.run({name: array})",
-    "run_with_iobinding": "exe.run({name: array}, outputs={name: array}) takes arrays on a GPU, and writes into given ones",
-    "create_execution_context": "exe.context() has memory of its own, and runs beside others",
-    "infer_async": "exe.run_async({name: array}) returns a future, which can be awaited",
-    "start_async": "exe.run_async({name: array}) returns a future, which can be awaited",
-}
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def takes_a_feed(method: Method) -> Method:
-    """Say how ``method`` is called if it is called in another library's way: with outputs' names, or inputs as keywords."""
-    known = set(signature(method).parameters) - {"self"}
-
-    @wraps(method)
-    def called(self: Any, *given: object, **named: object) -> Any:
-        if len(given) + ("inputs" in named) != 1 or (named and not known.issuperset(named)):
-            self._refuse_call(method.__name__)
-        return method(self, *given, **named)
-
-    return cast("Method", called)
 
 
 class DynamicRunner(Protocol):
@@ -485,6 +456,8 @@ class Executable:
     def _execute(self, arrays: Mapping[str, Any], how: Options) -> dict[str, Any]:
         """One run of the program, in a lane that no other run uses meanwhile."""
         context = how.context
+        if how.states:
+            how = how._replace(outputs={**how.outputs, **how.states})
         lane = self.lanes.take(how.stop) if context is None else context.lane(self.lanes)
         try:
             return (lane.programs.get(self._token) or self._opened(lane)).run(arrays, how)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -114,10 +116,16 @@ class OpenCLProgram:
             self._needs, self._places = self._laid_out()
             self._bound_to: Any = None  # the arena that the temporaries lie in
             self._grown()
+            self._moving: dict[int, list[_Slice]] = {}
+            self._own: dict[int, Any] = {}  # buffers for inputs and outputs that nobody gave one for
+            self._users: dict[int, list[tuple[int, int]]] = {}
+            for number, launch in enumerate(plan.launches):
+                for index, position in enumerate(launch.args):
+                    self._users.setdefault(position, []).append((number, index))
             self._buffers = self._memory(weights, like)
             self._calls = [self._call(number, launch) for number, launch in enumerate(plan.launches)]
             if like is None or apart:
-                self._bind()
+                self._bind({})
                 self._queue.finish()
 
     def resized(self, sized: Sized) -> OpenCLProgram:
@@ -131,13 +139,13 @@ class OpenCLProgram:
     # ---- opening ----
 
     def _memory(self, weights: Mapping[str, np.ndarray], like: OpenCLProgram | None) -> list[Any]:
-        """A device buffer for each buffer of the plan; ``None`` for temporaries, see ``_bind``."""
+        """A device buffer for each buffer of the plan; ``None`` for temporaries, inputs and outputs, see ``_bind``."""
         buffers = []
         for position, buffer in enumerate(self.plan.buffers):
             if like is not None and buffer.kind == WEIGHT:
                 buffers.append(like._buffers[position])
                 continue
-            if buffer.kind == TEMP and buffer.nbytes:
+            if (buffer.kind == TEMP and buffer.nbytes) or buffer.kind in (INPUT, OUTPUT):
                 buffers.append(None)
                 continue
             memory = self._allocate(buffer.nbytes, buffer.kind)
@@ -150,18 +158,24 @@ class OpenCLProgram:
             buffers.append(memory)
         return buffers
 
-    def _bind(self) -> None:
+    def _bind(self, given: Mapping[int, Any]) -> None:
         """Let the temporaries lie in the arena, which may have been replaced by a larger one, and set the kernels' arguments,
-        which may be those of another program.
+        which may be those of another program. ``given`` has buffers for inputs and outputs.
 
-        They are parts of one buffer if the device allows that.
+        Temporaries are parts of one buffer if the device allows that.
         """
         memory, shared = self._grown(), self._shared
+        changed = [k for k, buffer in self._inputs_and_outputs(given).items() if self._put(k, buffer)]
         if memory is not self._bound_to:
             for position, (number, start) in self._places.items():
                 whole, nbytes = memory[number], self.plan.buffers[position].nbytes
                 self._buffers[position] = whole if start is None else whole.get_sub_region(start, nbytes)
         elif shared.bound is not None and shared.bound() is self:
+            for number, index in (user for position in changed for user in self._users.get(position, ())):
+                if (call := self._calls[number]) is not None:
+                    call[0].set_arg(index, self._buffers[self.plan.launches[number].args[index]])
+            if changed and self._moving:
+                self._moving = self._slices()
             return
         self._bound_to, shared.bound = memory, weakref.ref(self)
         for launch, call in zip(self.plan.launches, self._calls, strict=True):
@@ -169,6 +183,22 @@ class OpenCLProgram:
                 numbers = map(np.int64, self.plan.kernels[launch.kernel].numbers)
                 call[0].set_args(*(self._buffers[a] for a in launch.args), *numbers)
         self._moving = self._slices()
+
+    def _put(self, position: int, buffer: Any) -> bool:
+        """Use ``buffer`` at ``position``; whether that is another one than before."""
+        changed = self._buffers[position] is not buffer
+        self._buffers[position] = buffer
+        return changed
+
+    def _inputs_and_outputs(self, given: Mapping[int, Any]) -> dict[int, Any]:
+        """A buffer for each input and output: those that are ``given``, and of this program's own."""
+        found = dict(given)
+        for position, buffer in enumerate(self.plan.buffers):
+            if buffer.kind in (INPUT, OUTPUT) and position not in found:
+                if position not in self._own:
+                    self._own[position] = self._allocate(buffer.nbytes, buffer.kind)
+                found[position] = self._own[position]
+        return found
 
     def _grown(self) -> list[Any]:
         return self._shared.grow(self._needs, self._allocate, self.device.max_mem_alloc_size)
@@ -255,10 +285,27 @@ class OpenCLProgram:
 
     # ---- running ----
 
-    def run(self, inputs: Mapping[str, np.ndarray], how: Options = PLAIN) -> dict[str, np.ndarray]:
-        """The outputs, in fresh arrays or in those of ``how.outputs``. ``inputs`` must be complete, and as the plan has them."""
-        with self._running():
+    def run(self, inputs: Mapping[str, Any], how: Options = PLAIN) -> dict[str, Any]:
+        """The outputs, in fresh arrays or in those of ``how.outputs``. ``inputs`` must be complete, and as the plan has them.
+
+        Arrays of ``zeros`` are used where they lie.
+        """
+        positions = {
+            name: k for k, name in zip(reversed(self.plan.outputs), reversed(self.plan.output_names), strict=True)
+        }
+        arrays = {self.plan.buffers[k].name: k for k in self.plan.inputs}
+        given = {arrays[n]: a.base_data for n, a in inputs.items() if not isinstance(a, np.ndarray)}
+        given |= {positions[n]: a.base_data for n, a in how.outputs.items() if not isinstance(a, np.ndarray)}
+        with self._running(given):
             return self._run(inputs, self._alone(self._queue), None, how)
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """See ``Program.zeros``: an array of ``pyopencl.array``."""
+        arrays = importlib.import_module("pyopencl.array")
+        with opencl.failing(f"{self.device.name.strip()}: ", "GPC5004"):
+            array = arrays.zeros(self._queue, shape, dtype)
+            self._queue.finish()
+        return array
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds of each launch in one run, by the device's clock; 0 for host operators."""
@@ -314,10 +361,13 @@ class OpenCLProgram:
         return seconds
 
     @contextmanager
-    def _running(self) -> Iterator[None]:
-        """Run a block that enqueues launches and waits. If it ends early, the next block first resets the counters to zero."""
+    def _running(self, given: Mapping[int, Any] = MappingProxyType({})) -> Iterator[None]:
+        """Run a block that enqueues launches and waits. If it ends early, the next block first resets the counters to zero.
+
+        ``given`` has buffers for inputs and outputs, by their positions.
+        """
         with self._shared.lock, opencl.failing(f"{self.device.name.strip()}: the run failed: ", "GPC5006"):
-            self._bind()
+            self._bind(given)
             if self._broken:
                 self._mend()
             self._broken = True
@@ -375,7 +425,8 @@ class OpenCLProgram:
     def _upload(self, inputs: Mapping[str, np.ndarray], queue: Any) -> list[np.ndarray]:
         """Copy the inputs to the device. The caller must keep the returned arrays until the queue has copied them."""
         cl, plan = self._cl, self.plan
-        sent = {p: _bytes(inputs[plan.buffers[p].name]) for p in plan.inputs if plan.buffers[p].nbytes}
+        from_host = [p for p in plan.inputs if isinstance(inputs[plan.buffers[p].name], np.ndarray)]
+        sent = {p: _bytes(inputs[plan.buffers[p].name]) for p in from_host if plan.buffers[p].nbytes}
         if not self._mapped:
             for position, data in sent.items():
                 self._cl.enqueue_copy(queue, self._buffers[position], data, is_blocking=False)
@@ -387,11 +438,12 @@ class OpenCLProgram:
             mapping.release()
         return []
 
-    def _download(
-        self, positions: Sequence[int], queue: Any, into: Sequence[np.ndarray | None] | None = None
-    ) -> list[np.ndarray]:
-        """The contents of the buffers, in fresh arrays or in those of ``into``, after everything launched so far."""
-        arrays: list[np.ndarray] = []
+    def _download(self, positions: Sequence[int], queue: Any, into: Sequence[Any] | None = None) -> list[Any]:
+        """The contents of the buffers, in fresh arrays or in those of ``into``, after everything launched so far.
+
+        Those of ``into`` that are on the device are the buffers themselves, or copies.
+        """
+        arrays: list[Any] = []
         views = []
         for position, given in zip(positions, into or [None] * len(positions), strict=True):
             buffer = self.plan.buffers[position]
@@ -400,6 +452,11 @@ class OpenCLProgram:
                 arrays[-1][...] = self._strings.arrays[position]
                 continue
             if not buffer.nbytes:
+                continue
+            if not isinstance(arrays[-1], np.ndarray):
+                if arrays[-1].base_data is not self._buffers[position]:
+                    nbytes = buffer.nbytes
+                    self._cl.enqueue_copy(queue, arrays[-1].base_data, self._buffers[position], byte_count=nbytes)
                 continue
             if self._mapped and buffer.kind in (INPUT, OUTPUT):
                 mapped = self._map(position, queue, self._cl.map_flags.READ, is_blocking=False)

@@ -132,7 +132,7 @@ class States:
         written = {self.specs[name].output: array for name, array in made.items()}
         self.lost = self._updated if self._updated in self.arrays else ""
         try:
-            results = exe.run_checked({**arrays, **now}, how._replace(outputs={**how.outputs, **written}))
+            results = exe.run_checked({**arrays, **now}, how._replace(states=written))
         except (InputError, UsageError):  # before anything ran
             self.lost = ""
             raise

@@ -265,7 +265,8 @@ def test_where_parts_of_an_arena_will_not_do_buffers_are_whole(monkeypatch, answ
     program = opened(host=True)
 
     assert parts == []
-    assert sizes == [4 * ROWS * COLUMNS] * 2 + [b.nbytes or 1 for b in program.plan.buffers if b.kind != "temp"]
+    assert sizes[:2] == [4 * ROWS * COLUMNS] * 2
+    assert sorted(sizes[2:]) == sorted(b.nbytes or 1 for b in program.plan.buffers if b.kind != "temp")
     for scale in (1, -2):
         for name, wanted in answer(X * np.float32(scale), host=True).items():
             np.testing.assert_array_equal(program.run({"x": X * np.float32(scale)})[name], wanted, err_msg=name)

@@ -21,7 +21,7 @@ PAST = Dim("past_sequence_length", 0, SIZES.positions)
 BATCH = Dim("batch_size", 1, 4)
 SHAPES = {"input_ids": (BATCH, "sequence_length"), **dict.fromkeys(NAMES, (BATCH, SIZES.groups, PAST, SIZES.size))}
 MODEL = decoder(SIZES)
-TARGETS = ["cpu"]
+TARGETS = ["cpu", "opencl"]
 
 
 def compiled(target="cpu", graph=MODEL, shapes=SHAPES, **more):
