@@ -117,12 +117,13 @@ def _for_any_shape(
     narrow.require(options["precision"], device.features, device.name)
     proto, files = read(model)
     found = open_shapes(proto, shapes, options["constants"] or {})
-    pairs = pairs_of(states, list(found.shapes), [info.name for info in proto.graph.output])
+    pairs = pairs_of(states, *_names(proto))
     found = found.with_empty(pairs)
     found = found.with_usual(traces.sizes_in(usual, found))
     declared = {tuple(one.values()): one for one in (found.sizes_from(g, "specialise_for") for g in specialise_for)}
     kept = partial(with_states, states=pairs, dims=found.dims)
-    opened = frontend.load_open(Source(proto, files), found, options["constants"], kept)
+    with frontend.keeping(pairs):
+        opened = frontend.load_open(Source(proto, files), found, options["constants"], kept)
     inputs, outputs = declared_inputs(proto, found), declared_outputs(proto, found)
     if not opened.rest and opened.varying() == set(found.dims):
         values = zip(opened.graph.output_names, opened.graph.outputs, strict=True)
@@ -141,6 +142,10 @@ def _for_any_shape(
     ins, outs = (tuple(TensorSpec(name, *declared) for name, declared in some.items()) for some in (inputs, outputs))
     fixed = [(sizes, make(found.at(sizes))) for sizes in declared.values()]
     return AnyShapeExecutable(device.name, found, ins, outs, make, program, fixed)
+
+
+def _names(proto: ModelProto) -> tuple[list[str], list[str]]:
+    return [info.name for info in proto.graph.input], [info.name for info in proto.graph.output]
 
 
 def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any]) -> OpenProgram | Refusal:
@@ -371,7 +376,12 @@ def lower(
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
-    graph, dynamic_model = frontend.load_split(model, shapes=shapes, constants=constants)
+    pairs: Mapping[str, str] = {}
+    if states is not None:
+        proto, files = read(model)
+        model, pairs = Source(proto, files), pairs_of(states, *_names(proto))
+    with frontend.keeping(pairs):
+        graph, dynamic_model = frontend.load_split(model, shapes=shapes, constants=constants)
     graph = with_states(graph, states)
     if graph.states and dynamic_model:
         raise UnsupportedError("states: a part of this model runs on the host, which keeps none", code="GPC4015")

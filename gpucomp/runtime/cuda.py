@@ -390,8 +390,8 @@ class CudaProgram:
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """See ``Program.zeros``: an array of cupy's, from its pool for this stream."""
         with self._current("", "GPC5004"):
-            array = fresh(self._cupy, "a state", shape, dtype)
-            self._driver("cuMemsetD8Async", int(array.data.ptr), 0, math.prod(shape) * dtype.itemsize, self._stream.ptr)
+            array, nbytes = fresh(self._cupy, "a state", shape, dtype), max(1, math.prod(shape) * dtype.itemsize)
+            self._driver("cuMemsetD8Async", int(array.data.ptr), 0, nbytes, self._stream.ptr)
             self._wait()
         return array
 

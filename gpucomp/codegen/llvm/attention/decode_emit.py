@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from gpucomp.codegen.llvm.attention.decode_space import DecodeSchedule, derive, problem
-from gpucomp.codegen.llvm.attention.parts import Scratch, parts_of, store_means
+from gpucomp.codegen.llvm.attention.parts import Scratch, columns_seen, parts_of, store_means
 from gpucomp.codegen.llvm.ir import arithmetic
 from gpucomp.codegen.llvm.ir import math as vector_math
 from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
@@ -95,10 +95,12 @@ class _Few(Scratch):
         code, parts, entry = self.code, self.parts, self.entry
         self.bound, self.rows = {parts.batch: batch}, rows
         self._start()
-        with code.loop(0, self.n, self.d.tile_n) as n0:
+        data = parts.last is not None
+        self.end = columns_seen(entry, parts, self.bound, self.row, rows) if data else code.integer(self.n)
+        with code.loop(0, self.end if data else self.n, self.d.tile_n) as n0:
             count = code.integer(self.d.tile_n)
-            if not is_zero(self.n % self.d.tile_n):
-                count = code.minimum(code.integer(self.n) - n0, self.d.tile_n)
+            if data or not is_zero(self.n % self.d.tile_n):
+                count = code.minimum(self.end - n0, self.d.tile_n)
             self._dots(n0, count)
             with code.loop(0, rows) as row:
                 self._weigh(row, n0, count)
@@ -131,6 +133,10 @@ class _Few(Scratch):
             code.store(code.const(-math.inf, Type("float")), self._at(self.tops, row))
             code.store(code.const(0.0, Type("float")), self._at(self.totals, row))
 
+    def _is_even(self) -> bool:
+        """Whether there are whole vectors of keys."""
+        return self.parts.last is None and is_zero(self.n % self.lanes)
+
     def _place(self, row: Value) -> Value:
         return self.row + row if self.part else row
 
@@ -141,7 +147,7 @@ class _Few(Scratch):
         code, parts, lanes = self.code, self.parts, self.lanes
         depth = parts.depth.extent
         with code.loop(0, count, lanes) as j, code.loop(0, self.rows) as row:
-            columns, whole = [], is_zero(self.n % lanes)
+            columns, whole = [], self._is_even()
             for lane in range(lanes):
                 column = n0 + j + lane
                 columns.append(column if whole else code.minimum(column, parts.cols.extent - 1))
@@ -204,8 +210,8 @@ class _Few(Scratch):
         code = self.code
         with code.loop(0, count, self.lanes) as j:
             mask = None
-            if not is_zero(self.n % self.lanes):
-                left = code.convert("trunc", code.integer(self.n) - n0 - j, "i32")
+            if not self._is_even():
+                left = code.convert("trunc", self.end - n0 - j, "i32")
                 mask = code.vector(list(range(self.lanes)), "i32").compare("slt", left)
             yield row * self.d.pitch + j, n0 + j, mask
 

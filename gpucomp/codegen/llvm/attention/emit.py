@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from gpucomp.codegen.llvm.attention.decode_emit import FEW, few_rows
-from gpucomp.codegen.llvm.attention.parts import Scratch, parts_of, store_means
+from gpucomp.codegen.llvm.attention.parts import Scratch, columns_seen, parts_of, store_means
 from gpucomp.codegen.llvm.attention.space import AttentionProblem, AttentionSchedule, derive, fitted, problem, widths_of
 from gpucomp.codegen.llvm.contraction.operands import Rows
 from gpucomp.codegen.llvm.contraction.panels import transpose
@@ -123,6 +123,12 @@ class _Tile(Scratch):
     def _limit(self) -> Value:
         """The columns that some row of the tile may attend to, rounded up to whole register blocks."""
         code, parts = self.code, self.parts
+        if parts.last is not None:
+            rows = (
+                self.rows if is_zero(self.m % self.rows) else code.minimum(code.integer(self.m) - self.row, self.rows)
+            )
+            seen = columns_seen(self.entry, parts, self.bound, self.row, rows) + (self.d.block_keys - 1)
+            return code.minimum(seen.integer_op("udiv", self.d.block_keys) * self.d.block_keys, self.n)
         if not self._is_causal():
             return code.integer(self.n)
         last = code.minimum(self.row + self.rows, self.m) - 1
@@ -143,7 +149,7 @@ class _Tile(Scratch):
         code, d = self.code, self.d
         count = limit - n0
         if first is not True:
-            even = is_zero(self.n % d.tile_n) and not self._is_causal()
+            even = is_zero(self.n % d.tile_n) and not self._is_causal() and self.parts.last is None
             count = code.integer(d.tile_n) if even else code.minimum(count, d.tile_n)
         if self.copied_keys is not None:
             self._copy(self.parts.k, self.parts.depth, n0, count, self.copied_keys, d.head)
