@@ -32,7 +32,18 @@ from gpucomp.runtime.cuda_driver import (
     import_driver,
     loaded,
 )
-from gpucomp.runtime.cuda_places import Arena, Slice, destroyed, failures, movable, places_of, released, results_of
+from gpucomp.runtime.cuda_places import (
+    Arena,
+    Slice,
+    destroyed,
+    failures,
+    movable,
+    places_of,
+    released,
+    results_of,
+    staged,
+    zeroed,
+)
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
 from gpucomp.runtime.inputs import stream_of
 from gpucomp.runtime.options import PLAIN, Options
@@ -41,10 +52,8 @@ from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_v
 
 DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which is not allowed during a capture
-STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and as much for outputs; the driver stages larger arrays
 MOST_GRAPHS = 8  # of a program, for different arrays of the caller's; the one captured first goes
 MOST_SEEN = 64  # sets of such arrays that are remembered
-PINNED_ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
 MOST_CAPTURED = 100_000  # launches in a graph, with those of all steps of loops
 SLICE_ALIGNMENT = 16  # bytes that kernels load at once: slices of other sizes are copied to where they are aligned
 UNSUPPORTED_PTX = 222  # the driver does not know this version of PTX
@@ -122,8 +131,8 @@ class CudaProgram:
         self._own = {position: self._memory[position] for position in self._uses}
         self._event = self._driver("cuEventCreate", DISABLE_TIMING)
         self._owned.callback(self._driver, "cuEventDestroy", self._event)
-        self._staged_inputs = self._stage(plan.inputs)
-        self._staged_outputs = self._stage(plan.outputs)
+        self._staged_inputs = staged(plan, plan.inputs, self._cupy)
+        self._staged_outputs = staged(plan, plan.outputs, self._cupy)
         if self._like is None:
             self._functions: dict[str, Any] = {
                 kernel.name: self._function(kernel, sources, binaries) for kernel in plan.kernels
@@ -264,20 +273,6 @@ class CudaProgram:
         """Enqueue a copy from the device. It is complete after ``_wait``."""
         self._driver("cuMemcpyDtoHAsync", array.ctypes.data, address, array.nbytes, self._stream.ptr)
 
-    def _stage(self, positions: Sequence[int]) -> dict[int, np.ndarray]:
-        """Pinned memory by position, for the buffers that fit into ``STAGED_BYTES`` together."""
-        places, end = {}, 0
-        for position in positions:
-            nbytes = self.plan.buffers[position].nbytes
-            if nbytes and position not in places and end + nbytes <= STAGED_BYTES:
-                places[position] = slice(end, end + nbytes)
-                end += -(-nbytes // PINNED_ALIGNMENT) * PINNED_ALIGNMENT
-        if not places:
-            return {}
-        pinned = self._cupy.cuda.alloc_pinned_memory(end)
-        memory = np.frombuffer(pinned, np.uint8, end)
-        return {position: memory[place] for position, place in places.items()}
-
     def _bind(self) -> None:
         """Let the temporaries lie in the arena, which may have been replaced by a larger one, and prepare the launches."""
         address = self._arena.of(self.plan.arena_bytes, self._cupy.cuda.alloc)
@@ -388,6 +383,12 @@ class CudaProgram:
             if how.stop is not None:
                 how.stop.check()
             return results
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        """A fresh cupy array of zeros, complete. Raises ``DeviceError``: GPC5004 without memory, GPC5019 without such a type."""
+        current = self._cupy.cuda.get_current_stream().ptr  # whose pool gives the memory, and gets it back
+        with self._current("", "GPC5004"), self._cupy.cuda.ExternalStream(current):
+            return zeroed(self._cupy, self._driver, shape, np.dtype(dtype))
 
     # ---- where inputs and outputs lie ----
 

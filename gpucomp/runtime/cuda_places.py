@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpucomp.artifact.plan import INPUT, OUTPUT, Buffer, Plan
+from gpucomp.artifact.plan import INPUT, OUTPUT, Plan
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime.cuda_driver import Driver, DriverCallError
@@ -19,6 +20,8 @@ from gpucomp.runtime.options import Options
 from gpucomp.runtime.repeats import Moving, moving_arguments
 
 ALIGNMENT = 256  # of an array that kernels use where it lies, in bytes: what allocations have
+STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and as much for outputs; the driver stages larger arrays
+PINNED_ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
 
 
 def movable(plan: Plan, strings: Strings) -> dict[int, list[tuple[int, int]]]:
@@ -38,6 +41,21 @@ def movable(plan: Plan, strings: Strings) -> dict[int, list[tuple[int, int]]]:
     return uses
 
 
+def staged(plan: Plan, positions: Sequence[int], cupy: Any) -> dict[int, np.ndarray]:
+    """Pinned memory by position, for the buffers that fit into ``STAGED_BYTES`` together."""
+    places, end = {}, 0
+    for position in positions:
+        nbytes = plan.buffers[position].nbytes
+        if nbytes and position not in places and end + nbytes <= STAGED_BYTES:
+            places[position] = slice(end, end + nbytes)
+            end += -(-nbytes // PINNED_ALIGNMENT) * PINNED_ALIGNMENT
+    if not places:
+        return {}
+    pinned = cupy.cuda.alloc_pinned_memory(end)
+    memory = np.frombuffer(pinned, np.uint8, end)
+    return {position: memory[place] for position, place in places.items()}
+
+
 def results_of(plan: Plan, uses: Container[int], how: Options, cupy: Any) -> tuple[dict[str, Any], dict[int, int]]:
     """For each output the array that it gets, ``None`` for a fresh one of numpy; and the addresses of those on the device
     that kernels write at once.
@@ -47,7 +65,8 @@ def results_of(plan: Plan, uses: Container[int], how: Options, cupy: Any) -> tup
     for name, position in zip(plan.output_names, plan.outputs, strict=True):
         array = how.outputs.get(name)
         if array is None and how.on_device and plan.buffers[position].dtype != STRING.name:
-            array = _fresh(cupy, plan.buffers[position])
+            buffer = plan.buffers[position]
+            array = fresh(cupy, buffer.shape, NAMED[buffer.dtype].numpy, f"output {name}: ")
         results[name] = array
         if array is None or isinstance(array, np.ndarray) or plan.buffers[position].kind != OUTPUT:
             continue
@@ -57,16 +76,28 @@ def results_of(plan: Plan, uses: Container[int], how: Options, cupy: Any) -> tup
     return results, places
 
 
-def _fresh(cupy: Any, buffer: Buffer) -> Any:
-    """An array in the device's memory, from cupy's pool for this stream."""
-    dtype = NAMED[buffer.dtype].numpy
+def fresh(cupy: Any, shape: Sequence[int], dtype: np.dtype, what: str = "") -> Any:
+    """An array in the device's memory, from cupy's pool for the current stream. It may hold anything.
+
+    Raises ``DeviceError`` (GPC5019), which begins with ``what``, for an element type that cupy does not have.
+    """
+    memory = cupy.cuda.alloc(max(1, math.prod(shape) * dtype.itemsize))
     try:
-        return cupy.ndarray(buffer.shape, dtype, memptr=cupy.cuda.alloc(max(1, buffer.nbytes)))
+        return cupy.ndarray(tuple(shape), dtype, memptr=memory)
     except (TypeError, ValueError) as error:
         raise DeviceError(
-            f"output {buffer.name}: cupy has no arrays of {buffer.dtype}; give numpy arrays for it, or none",
-            code="GPC5019",
+            f"{what}cupy has no arrays of {dtype}; give numpy arrays for it, or none", code="GPC5019"
         ) from error
+
+
+def zeroed(cupy: Any, driver: Driver, shape: Sequence[int], dtype: np.dtype) -> Any:
+    """As ``fresh``, of zeros, which are there when this returns."""
+    array, stream = fresh(cupy, shape, dtype), cupy.cuda.get_current_stream().ptr
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes:
+        driver("cuMemsetD8Async", int(array.data.ptr), 0, nbytes, stream)
+        driver("cuStreamSynchronize", stream)
+    return array
 
 
 def places_of(plan: Plan, uses: Container[int], inputs: Mapping[str, Any], cupy: Any) -> dict[int, int]:

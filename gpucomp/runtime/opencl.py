@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 import threading
 import weakref
@@ -100,13 +101,15 @@ class OpenCLProgram:
         with opencl.failing(f"{self.device.name.strip()}: ", "GPC5005"):
             if like is None:
                 self._context = cl.Context([self.device])
-                self._queue = cl.CommandQueue(self._context)
+                self.queue: Any = cl.CommandQueue(self._context)  # that of the arrays which callers get
+                self._queue = self.queue
                 # host memory that the device reads and writes in place needs no second copy
                 self._mapped = bool(opencl.answer(self.device, "host_unified_memory"))
                 self._shared = _Shared()
                 self._programs = self._built(sources, binaries)
             else:
                 self._context, self._queue, self._mapped = like._context, like._queue, like._mapped
+                self.queue = like.queue
                 self._shared, self._programs = like._shared, like._programs
                 if apart:
                     self._queue, self._shared = cl.CommandQueue(self._context), _Shared()
@@ -259,6 +262,13 @@ class OpenCLProgram:
         """The outputs, in fresh arrays or in those of ``how.outputs``. ``inputs`` must be complete, and as the plan has them."""
         with self._running():
             return self._run(inputs, self._alone(self._queue), None, how)
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        """A fresh ``pyopencl.array.Array`` of zeros in the program's context, complete. Raises ``DeviceError`` (GPC5004)."""
+        with opencl.failing(f"{self.device.name.strip()}: ", "GPC5004"):
+            array = importlib.import_module("pyopencl.array").zeros(self._queue, tuple(shape), np.dtype(dtype))
+            array.finish()
+        return array.with_queue(self.queue)
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds of each launch in one run, by the device's clock; 0 for host operators."""

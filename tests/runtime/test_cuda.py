@@ -18,6 +18,7 @@ from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime import cuda as runtime
+from gpucomp.runtime import cuda_places
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.targets import cuda
 from tests.fake_cupy import FakeCupy
@@ -163,7 +164,7 @@ def test_a_run_goes_through_pinned_memory_and_waits_once():
 
 
 def test_what_is_larger_than_the_pinned_memory_is_copied_by_the_driver(monkeypatch):
-    monkeypatch.setattr(runtime, "STAGED_BYTES", SIZE + 64)
+    monkeypatch.setattr(cuda_places, "STAGED_BYTES", SIZE + 64)
     program, driver = opened()
 
     for scale in (1, -2, 3):
