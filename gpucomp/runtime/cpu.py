@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from gpucomp.runtime import ceilings, large_pages
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.host import check_host, numbers_of, run_host
 from gpucomp.runtime.launches import Launches, Segment
-from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned
+from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned, zeroed
 from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.repeats import divided
 from gpucomp.runtime.stopping import Stop
@@ -310,12 +311,6 @@ class CpuProgram:
                 for one in self._used:  # the caller's
                     self._memory[one.position] = None
 
-    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """See ``Program.zeros``."""
-        array = aligned(shape, dtype)
-        array[...] = 0
-        return array
-
     def _run_until(self, stop: Stop) -> None:
         """Run the launches, without those that are left when ``stop`` wants the run to end."""
         words = self._context.view(np.uint64)
@@ -336,6 +331,10 @@ class CpuProgram:
                 workers.give(seats)
                 for one in self._used:
                     self._memory[one.position] = None
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """A fresh array of zeros, aligned as kernels want it. Raises ``DeviceError`` (GPC5013) if memory is exhausted."""
+        return zeroed(shape, np.dtype(dtype))
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds of each launch in one run, counted from when the first thread reached it. A run before it warms up."""

@@ -6,7 +6,6 @@ run is captured as a CUDA graph, and later runs replay it.
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -40,13 +39,13 @@ from gpucomp.runtime.cuda_places import (
     Slice,
     destroyed,
     failures,
-    fresh,
     held_elsewhere,
     movable,
     places_of,
     released,
     results_of,
     staged,
+    zeroed,
 )
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
 from gpucomp.runtime.inputs import stream_of
@@ -124,7 +123,7 @@ class CudaProgram:
 
     def _open(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> None:
         """Allocate and fill the buffers, and load the kernels."""
-        plan, weights, cupy = self.plan, self._weights, self._cupy
+        plan, weights = self.plan, self._weights
         self._strings = Strings(plan, weights)
         self._bound_to = 0  # the address of the arena that the temporaries lie in
         self._uses = movable(plan, self._strings)
@@ -134,8 +133,8 @@ class CudaProgram:
         self._own = {position: 0 if position in elsewhere else self._memory[position] for position in self._uses}
         self._event = self._driver("cuEventCreate", DISABLE_TIMING)
         self._owned.callback(self._driver, "cuEventDestroy", self._event)
-        self._staged_inputs = staged([k for k in plan.inputs if k not in elsewhere], plan, cupy)
-        self._staged_outputs = staged(plan.outputs, plan, cupy)
+        self._staged_inputs = staged(plan, [k for k in plan.inputs if k not in elsewhere], self._cupy)
+        self._staged_outputs = staged(plan, plan.outputs, self._cupy)
         if self._like is None:
             self._functions: dict[str, Any] = {
                 kernel.name: self._function(kernel, sources, binaries) for kernel in plan.kernels
@@ -387,13 +386,11 @@ class CudaProgram:
                 how.stop.check()
             return results
 
-    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """See ``Program.zeros``: an array of cupy's, from its pool for this stream."""
-        with self._current("", "GPC5004"):
-            array, nbytes = fresh(self._cupy, "a state", shape, dtype), max(1, math.prod(shape) * dtype.itemsize)
-            self._driver("cuMemsetD8Async", int(array.data.ptr), 0, nbytes, self._stream.ptr)
-            self._wait()
-        return array
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        """A fresh cupy array of zeros, complete. Raises ``DeviceError``: GPC5004 without memory, GPC5019 without such a type."""
+        current = self._cupy.cuda.get_current_stream().ptr  # whose pool gives the memory, and gets it back
+        with self._current("", "GPC5004"), self._cupy.cuda.ExternalStream(current):
+            return zeroed(self._cupy, self._driver, shape, np.dtype(dtype))
 
     # ---- where inputs and outputs lie ----
 

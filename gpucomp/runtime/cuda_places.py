@@ -19,9 +19,9 @@ from gpucomp.runtime.host import Strings
 from gpucomp.runtime.options import Options
 from gpucomp.runtime.repeats import Moving, moving_arguments
 
+ALIGNMENT = 256  # of an array that kernels use where it lies, in bytes: what allocations have
 STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and as much for outputs; the driver stages larger arrays
 PINNED_ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
-ALIGNMENT = 256  # of an array that kernels use where it lies, in bytes: what allocations have
 
 
 def movable(plan: Plan, strings: Strings) -> dict[int, list[tuple[int, int]]]:
@@ -47,37 +47,7 @@ def held_elsewhere(plan: Plan, uses: Container[int]) -> set[int]:
     return {k for k in plan.inputs if plan.buffers[k].name in kept and k in uses}
 
 
-def results_of(plan: Plan, uses: Container[int], how: Options, cupy: Any) -> tuple[dict[str, Any], dict[int, int]]:
-    """For each output the array that it gets, ``None`` for a fresh one of numpy; and the addresses of those on the device
-    that kernels write at once.
-    """
-    results: dict[str, Any] = {}
-    places: dict[int, int] = {}
-    for name, position in zip(plan.output_names, plan.outputs, strict=True):
-        array = how.outputs.get(name)
-        if array is None and how.on_device and plan.buffers[position].dtype != STRING.name:
-            buffer = plan.buffers[position]
-            array = fresh(cupy, f"output {name}", buffer.shape, NAMED[buffer.dtype].numpy)
-        results[name] = array
-        if array is None or isinstance(array, np.ndarray) or plan.buffers[position].kind != OUTPUT:
-            continue
-        address = int(array.data.ptr)
-        if position in uses and address % ALIGNMENT == 0:
-            places.setdefault(position, address)
-    return results, places
-
-
-def fresh(cupy: Any, what: str, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """An array in the device's memory, from cupy's pool for this stream. Raises ``DeviceError`` (GPC5019) if cupy has no such."""
-    try:
-        return cupy.ndarray(shape, dtype, memptr=cupy.cuda.alloc(max(1, math.prod(shape) * dtype.itemsize)))
-    except (TypeError, ValueError) as error:
-        raise DeviceError(
-            f"{what}: cupy has no arrays of {dtype}; give numpy arrays for it, or none", code="GPC5019"
-        ) from error
-
-
-def staged(positions: Sequence[int], plan: Plan, cupy: Any) -> dict[int, np.ndarray]:
+def staged(plan: Plan, positions: Sequence[int], cupy: Any) -> dict[int, np.ndarray]:
     """Pinned memory by position, for the buffers that fit into ``STAGED_BYTES`` together."""
     places, end = {}, 0
     for position in positions:
@@ -90,6 +60,50 @@ def staged(positions: Sequence[int], plan: Plan, cupy: Any) -> dict[int, np.ndar
     pinned = cupy.cuda.alloc_pinned_memory(end)
     memory = np.frombuffer(pinned, np.uint8, end)
     return {position: memory[place] for position, place in places.items()}
+
+
+def results_of(plan: Plan, uses: Container[int], how: Options, cupy: Any) -> tuple[dict[str, Any], dict[int, int]]:
+    """For each output the array that it gets, ``None`` for a fresh one of numpy; and the addresses of those on the device
+    that kernels write at once.
+    """
+    results: dict[str, Any] = {}
+    places: dict[int, int] = {}
+    for name, position in zip(plan.output_names, plan.outputs, strict=True):
+        array = how.outputs.get(name)
+        if array is None and how.on_device and plan.buffers[position].dtype != STRING.name:
+            buffer = plan.buffers[position]
+            array = fresh(cupy, buffer.shape, NAMED[buffer.dtype].numpy, f"output {name}: ")
+        results[name] = array
+        if array is None or isinstance(array, np.ndarray) or plan.buffers[position].kind != OUTPUT:
+            continue
+        address = int(array.data.ptr)
+        if position in uses and address % ALIGNMENT == 0:
+            places.setdefault(position, address)
+    return results, places
+
+
+def fresh(cupy: Any, shape: Sequence[int], dtype: np.dtype, what: str = "") -> Any:
+    """An array in the device's memory, from cupy's pool for the current stream. It may hold anything.
+
+    Raises ``DeviceError`` (GPC5019), which begins with ``what``, for an element type that cupy does not have.
+    """
+    memory = cupy.cuda.alloc(max(1, math.prod(shape) * dtype.itemsize))
+    try:
+        return cupy.ndarray(tuple(shape), dtype, memptr=memory)
+    except (TypeError, ValueError) as error:
+        raise DeviceError(
+            f"{what}cupy has no arrays of {dtype}; give numpy arrays for it, or none", code="GPC5019"
+        ) from error
+
+
+def zeroed(cupy: Any, driver: Driver, shape: Sequence[int], dtype: np.dtype) -> Any:
+    """As ``fresh``, of zeros, which are there when this returns."""
+    array, stream = fresh(cupy, shape, dtype), cupy.cuda.get_current_stream().ptr
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes:
+        driver("cuMemsetD8Async", int(array.data.ptr), 0, nbytes, stream)
+        driver("cuStreamSynchronize", stream)
+    return array
 
 
 def places_of(plan: Plan, uses: Container[int], inputs: Mapping[str, Any], cupy: Any) -> dict[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import weakref
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -93,8 +93,12 @@ class Program(Protocol):
         """The seconds of ``profile``, and when each thread of the device worked on each launch of that run."""
         ...
 
-    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """A fresh array in the device's memory, which ``run`` reads and writes where it lies."""
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        """A fresh array of zeros in the device's memory, complete, which ``run`` reads and writes without a copy.
+
+        It is numpy's on a processor, pyopencl's or cupy's on these devices. ``shape`` is in elements, ``dtype`` any that numpy
+        takes, of numbers. Raises ``DeviceError`` if memory is exhausted, or the library has no arrays of that type.
+        """
         ...
 
     def ceilings(self) -> Ceilings | None:

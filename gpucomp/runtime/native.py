@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from gpucomp.errors import DeviceError
+
 HOST_ALIGNMENT = 64  # bytes, of an array that kernels read: a cache line, and the widest vector
 STATE_WORDS = 16  # of a launch, for each thread: two cache lines
 CLAIMED, DONE = 0, 8  # words of a launch's state: every thread has CLAIMED, the first thread's DONE counts for all
@@ -43,6 +45,19 @@ def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     nbytes = math.prod(shape) * dtype.itemsize
     raw = np.empty(nbytes + HOST_ALIGNMENT, np.uint8)
     return np.ndarray(shape, dtype, raw, -address_of(raw) % HOST_ALIGNMENT)
+
+
+def zeroed(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """As ``aligned``, of zeros. Raises ``DeviceError`` (GPC5013) if memory is exhausted."""
+    try:
+        array = aligned(shape, dtype)
+    except MemoryError:
+        nbytes = math.prod(shape) * dtype.itemsize
+        raise DeviceError(
+            f"cpu: an array needs {nbytes} bytes of memory, which are not available", code="GPC5013"
+        ) from None
+    array[...] = np.zeros((), dtype)
+    return array
 
 
 class Table:

@@ -102,13 +102,15 @@ class OpenCLProgram:
         with opencl.failing(f"{self.device.name.strip()}: ", "GPC5005"):
             if like is None:
                 self._context = cl.Context([self.device])
-                self._queue = cl.CommandQueue(self._context)
+                self.queue: Any = cl.CommandQueue(self._context)  # that of the arrays which callers get
+                self._queue = self.queue
                 # host memory that the device reads and writes in place needs no second copy
                 self._mapped = bool(opencl.answer(self.device, "host_unified_memory"))
                 self._shared = _Shared()
                 self._programs = self._built(sources, binaries)
             else:
                 self._context, self._queue, self._mapped = like._context, like._queue, like._mapped
+                self.queue = like.queue
                 self._shared, self._programs = like._shared, like._programs
                 if apart:
                     self._queue, self._shared = cl.CommandQueue(self._context), _Shared()
@@ -299,13 +301,12 @@ class OpenCLProgram:
         with self._running(given):
             return self._run(inputs, self._alone(self._queue), None, how)
 
-    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """See ``Program.zeros``: an array of ``pyopencl.array``."""
-        arrays = importlib.import_module("pyopencl.array")
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        """A fresh ``pyopencl.array.Array`` of zeros in the program's context, complete. Raises ``DeviceError`` (GPC5004)."""
         with opencl.failing(f"{self.device.name.strip()}: ", "GPC5004"):
-            array = arrays.zeros(self._queue, shape, dtype)
-            self._queue.finish()
-        return array
+            array = importlib.import_module("pyopencl.array").zeros(self._queue, tuple(shape), np.dtype(dtype))
+            array.finish()
+        return array.with_queue(self.queue)
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds of each launch in one run, by the device's clock; 0 for host operators."""
