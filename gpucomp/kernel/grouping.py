@@ -129,6 +129,7 @@ class Grouping:
         self.position = {node: i for i, node in enumerate(self.nodes)}
         self.consumers = graph.consumers()
         self.is_output = set(graph.outputs)
+        self.appended = {value for value in graph.in_place() if value.op is ops.Append}
         self.algorithms: dict[Value, Algorithm | None] = {}
         self.group: dict[Value, Group] = {}
         self.inlined: dict[Value, Footprint] = {}
@@ -146,7 +147,7 @@ class Grouping:
             node = value.node
             if node.op in (Input, Constant, Sizes) or on_host(node):
                 self.algorithms[value] = None
-            elif node.op is ops.Append:  # what a kernel computes of it
+            elif value in self.appended:  # what a kernel computes of it
                 axes = axes_of(node.inputs[1].shape)
                 self.algorithms[value] = Algorithm(axes, load(1, axes, value.type.dtype))
             else:
@@ -190,7 +191,7 @@ class Grouping:
 
     def _place(self, value: Value) -> None:
         node = value.node
-        if value.op is ops.Append:
+        if value in self.appended:
             self._append(value)
         elif self.algorithm(value) is None:
             self.host[value] = (self.position[node],)
@@ -340,7 +341,7 @@ class Grouping:
         fits = owner is not None and len(self._pending(owner, value)) + len(owner.parts) <= MAX_STORES
         if owner is None or not fits or self.latest(state) > owner.order:
             self._start(value, (self.position[value.node],))
-            self.place[value] = pushed(value, 1, self.place[value])
+            self.place[value] = appended_at(value, self.place[value])
             owner = self.group.pop(value)  # nothing joins it: it is stored rows first
         else:
             owner.parts.append((value, 1))
@@ -514,6 +515,12 @@ def is_scalar(value: Value) -> bool:
     """Whether ``value`` is one number that is known before a run, or that follows from the run's sizes."""
     known = value.op in (Constant, Sizes)
     return known and is_one(value.type.size) and not value.type.dtype.storage_only
+
+
+def appended_at(value: Value, at: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The index in the memory of a state, for an ``Append``, of the element that the new rows have at index ``at``."""
+    axis, start = value.attrs["axis"], value.attrs["at"]
+    return tuple(simplify(a + start) if d == axis else a for d, a in enumerate(at))
 
 
 def pushed(movement: Value, operand: int, at: Sequence[Expr]) -> tuple[Expr, ...]:

@@ -110,8 +110,8 @@ def _concat_push(operand: int, at: Sequence[Expr], *parts: TensorType, axis: int
 def Append(state: TensorType, rows: TensorType, *, axis: int, at: int) -> TensorType:
     """``state`` with ``rows`` in place of those from ``at`` on along ``axis``. They must be inside ``state``.
 
-    The result lies in the memory of ``state``, an input of the graph or another such result: ``rewrite.states`` makes these nodes
-    where nothing else reads ``state``. A kernel stores the rows, and no other is touched.
+    ``rewrite.states`` makes such nodes for states of the graph: these results lie in the memory of ``state``, which nothing else
+    reads, and a kernel stores the rows and touches no others.
     """
     expect_axis(axis, state.rank)
     if rows.dtype is not state.dtype or rows.rank != state.rank:
@@ -136,14 +136,6 @@ def _append_algorithm(state: TensorType, rows: TensorType, *, axis: int, at: int
     there = [a - at if d == axis else a for d, a in enumerate(axes)]
     new = both([axes[axis] >= at, axes[axis] < at + rows.shape[axis]])
     return Algorithm(axes, select(new, load(1, there, rows.dtype), load(0, axes, state.dtype)))
-
-
-@Append.define("push")
-def _append_push(
-    operand: int, place: Sequence[Expr], state: TensorType, rows: TensorType, *, axis: int, at: int
-) -> tuple[Expr, ...]:
-    assert operand == 1, "the state is where it is"
-    return tuple(a + at if d == axis else a for d, a in enumerate(place))
 
 
 @op("Slice")
