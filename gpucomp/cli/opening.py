@@ -66,7 +66,7 @@ def open_model(
     if how.shapes_from is not None:
         options["shapes_from"] = how.shapes_from
     if how.states:
-        options["states"] = tensors.parse_states(how.states)
+        options["states"] = "auto" if how.states == ("auto",) else tensors.parse_states(how.states)
     with progress(f"compiling {path.name}") as report:
         try:
             return package.compile(path, shapes=sizes, progress=report, **options)

@@ -128,10 +128,8 @@ def parse_constants(texts: Sequence[str]) -> dict[str, Any]:
     return constants
 
 
-def parse_states(texts: Sequence[str]) -> dict[str, str] | str:
-    """``["past.*=present.*"]`` to ``{"past.*": "present.*"}``, and ``["auto"]`` to ``"auto"``."""
-    if list(texts) == ["auto"]:
-        return "auto"
+def parse_states(texts: Sequence[str]) -> dict[str, str]:
+    """``["past.*=present.*"]`` to ``{"past.*": "present.*"}``."""
     states: dict[str, str] = {}
     for text in texts:
         name, _, output = text.partition("=")

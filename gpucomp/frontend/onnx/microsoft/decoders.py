@@ -147,11 +147,10 @@ def group_query_attention(
     ``query`` can contain keys and values after its own columns. ``seqlens_k`` i32[B] is the total number of keys of
     each sentence, minus one. New keys follow the valid keys of ``past_key`` [B, heads, P, h]. ``head_sink`` is [H],
     ``attention_bias`` [B or 1, H or 1, S, T]. Results: [B, S, H h], and keys and values [B, heads, max(P, T), h], which
-    are 0 where a sentence has no keys. If the past is a state and ``total_sequence_length`` not constant, T is P: the past has
-    room for the new keys, which are stored in it, and what is behind them stays as it was.
+    are 0 where a sentence has no keys. A past that is a state gets the new keys itself, if T is not constant: T is then P.
 
-    Values that are known only at run time are not checked, although onnxruntime refuses them. Lengths outside
-    ``0 .. T - 1`` move keys out of the result or leave gaps in it. ``Gather`` clamps ``position_ids`` to the tables.
+    Values of the run are not checked, although onnxruntime refuses some. Lengths outside ``0 .. T - 1`` move keys out of the
+    result or leave gaps in it. ``Gather`` clamps ``position_ids`` to the tables.
     """
     _expect_plain_cache(k_scale, v_scale, k_quant_type, v_quant_type, kv_cache_bit_width)
     expect_none(qk_output=qk_output, sliding_window_cache=sliding_window_cache)
@@ -167,8 +166,7 @@ def group_query_attention(
     if do_rotary:
         q, k = _turned(q, k, before, cosines, sines, position_ids, interleaved=bool(rotary_interleaved))
     if past_key is not None and past_value is not None:
-        put = _stored if shared else _appended
-        k, v = (put(past, new, before, total) for past, new in ((past_key, k), (past_value, v)))
+        k, v = (_with_past(past, new, before, total, shared) for past, new in ((past_key, k), (past_value, v)))
     return joined(_grouped(q, k, v, before, total, scores)), k, v
 
 
@@ -290,6 +288,10 @@ def _before_new(seqlens_k: Value, batch: int, length: int) -> Value:
     if seqlens_k.type.size != batch:
         raise ValueError(f"{batch} lengths expected, {seqlens_k.type} given")
     return ops.Add(reshape(cast(seqlens_k, t.I64), (batch, 1)), scalar_of(t.I64, 1 - length))
+
+
+def _with_past(past: Value, new: Value, before: Value, total: int, shared: bool) -> Value:
+    return (_stored if shared else _appended)(past, new, before, total)
 
 
 def _stored(past: Value, new: Value, before: Value, total: int) -> Value:
