@@ -24,7 +24,7 @@ from gpucomp.rewrite.match import (
     moves_nothing,
     row_major,
 )
-from gpucomp.rewrite.rule import rule
+from gpucomp.rewrite.rule import Uses, rule
 
 Perm = tuple[int, ...]
 
@@ -99,8 +99,13 @@ def transpose_after_concat(node: Node) -> Value | None:
 
 
 @rule(*REDUCTIONS, ops.Extremes)
-def transpose_after_reduction(node: Node) -> list[Value] | None:
-    """reduce(transpose(x, p), axes)  ->  transpose(reduce(x, p[axes]), p without them)"""
+def transpose_after_reduction(node: Node, uses: Uses) -> list[Value] | None:
+    """reduce(transpose(x, p), axes)  ->  transpose(reduce(x, p[axes]), p without them)
+
+    Where a range is computed, the same elements are quantized: it reads what they read, if that stays a transpose.
+    """
+    if node.op is ops.Extremes and uses(node.inputs[0]) > 1:
+        return None
     match node.inputs[0]:
         case Value(ops.Transpose, (x,), {"perm": perm}):
             axes = tuple(sorted(perm[axis] for axis in node.attrs["axes"]))
