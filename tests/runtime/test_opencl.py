@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpucomp.errors import DeviceError, KernelBuildError
+from gpucomp.runtime import opencl_arrays
 from gpucomp.runtime.opencl import OpenCLProgram
 from gpucomp.targets import opencl, opencl_build
 from tests.plans import COLUMNS, ROWS, answer, split_products, two_layers
@@ -316,6 +317,7 @@ def test_every_error_of_opening_has_a_code(monkeypatch, kind, where, code):
         raise getattr(cl, kind)("the driver's words")
 
     monkeypatch.setattr(cl, where, fails)
+    monkeypatch.setattr(opencl_arrays, "_contexts", {})  # programs that were opened before have one
 
     with pytest.raises(DeviceError, match="the driver's words") as found:
         opened()
