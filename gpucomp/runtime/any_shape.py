@@ -235,7 +235,7 @@ class AnyShapeExecutable(Executable):
     def with_states(
         self, inputs: Mapping[str, object], held: States, stream: Any = None
     ) -> tuple[Executable, dict[str, Any], tuple[int, ...]]:
-        arrays = checked_inputs(inputs, self._inputs, on_gpu=self._target.startswith("cuda"), stream=stream)
+        arrays = checked_inputs(inputs, self._inputs, kind=self._target.partition(":")[0], stream=stream)
         given = {name: array.shape for name, array in arrays.items()}
         found = self._shapes.sizes(given)
         # only growing dimensions have other sizes than before?
@@ -298,7 +298,7 @@ class AnyShapeExecutable(Executable):
         if self._shapes.unlisted:
             others = {name: value for name, value in inputs.items() if self._is_of_container(name)}
             given = {name: value for name, value in inputs.items() if name not in others}
-        arrays = checked_inputs(given, self._inputs, on_gpu=self._target.startswith("cuda"), stream=stream)
+        arrays = checked_inputs(given, self._inputs, kind=self._target.partition(":")[0], stream=stream)
         sizes = self._shapes.sizes({name: array.shape for name, array in arrays.items()})
         return {name: sizes[name] for name in self.dims}, {**arrays, **others}
 
@@ -348,6 +348,13 @@ class AnyShapeExecutable(Executable):
         if isinstance(self.program, Refusal):
             self._refuse("nothing to open before its sizes are known", self.program.reason)
         self._at(self.program.example).open()
+
+    @property
+    def queue(self) -> Any:
+        """As ``Executable.queue``. Raises ``UsageError`` (GPC2017) if no program is for any size."""
+        if isinstance(self.program, Refusal):
+            self._refuse("no queue before its sizes are known", self.program.reason)
+        return self._at(self.program.example).queue
 
     @property
     def dynamic_operators(self) -> tuple[tuple[str, str], ...]:

@@ -81,7 +81,8 @@ class Program(Protocol):
         Raises ``RunStoppedError`` if ``how.stop`` says so before the end.
 
         ``inputs`` must be complete. All arrays must be of the right type and contiguous. Those of ``how.outputs`` must be aligned
-        and share no memory with another. They are numpy arrays; for a CUDA program they can be cupy arrays.
+        and share no memory with another. They are numpy arrays; they can be cupy arrays for a CUDA program, and pyopencl's for an
+        OpenCL program, which raises ``InputError`` for one in another context.
         """
         ...
 
@@ -322,19 +323,21 @@ class Executable:
         """Run the model once: ``{input name: array}`` to ``{output name: numpy array}``.
 
         A sequence is a list of arrays, or a list of dicts if its elements are maps. An optional that holds nothing is ``None``.
-        An array is a numpy array, or has ``__dlpack__`` or ``__cuda_array_interface__``. Element types and shapes must be the
-        model's.
+        An array is one of numpy or of pyopencl, or has ``__dlpack__`` or ``__cuda_array_interface__``. Element types and shapes
+        must be the model's.
 
         ``outputs`` are arrays to write results into, for some or all outputs; they are returned in the place of fresh ones.
         One that is contiguous, aligned and in no memory of another array of this run is written where it lies; else the result
-        is copied into it at the end. For CUDA they may be in the device's memory.
+        is copied into it at the end. For CUDA and OpenCL they may be in the device's memory.
 
         ``outputs="device"`` leaves results in the device's memory: as cupy arrays for CUDA, which other libraries take by DLPack
-        without a copy; on a processor they are numpy arrays. Inputs in the device's memory are then all that a run reads of them.
+        without a copy; as arrays of pyopencl for OpenCL; on a processor they are numpy arrays. Inputs in the device's memory are
+        then all that a run reads of them. pyopencl's must be in the context of ``queue``.
 
         ``stream`` is a CUDA stream (a number, cupy's, torch's, or what has ``__cuda_stream__``). The run comes after what that
         stream was given before, and what it is given later comes after the run. If all results are on the device, the call
-        returns without waiting. Without a stream, the results are complete when the call returns.
+        returns without waiting. Without a stream, the results are complete when the call returns. On OpenCL they always are, and
+        a run comes after what the queues of the given arrays were given before.
 
         ``timeout`` is in seconds. A run that waits longer for its turn, or takes longer, is given up between two kernels and
         raises ``RunStoppedError`` (GPC1102); what ``outputs`` then hold is undefined. On a GPU, what was enqueued still runs.
@@ -360,11 +363,8 @@ class Executable:
                 found = type(outputs).__name__
                 raise InputError(f"outputs: a mapping of names to arrays expected, found {found}", code="GPC2114")
             return Options(outputs, context, stop, False, stream)
-        if outputs != "device" or kind == "opencl":
-            where = "; OpenCL has no arrays on the device" if kind == "opencl" else ""
-            raise UsageError(
-                f"outputs: arrays by name, or 'device', expected, found {quote(outputs)}{where}", code="GPC2038"
-            )
+        if outputs != "device":
+            raise UsageError(f"outputs: arrays by name, or 'device', expected, found {quote(outputs)}", code="GPC2038")
         return Options(NONE, context, stop, True, stream)
 
     @takes_a_feed
@@ -401,7 +401,7 @@ class Executable:
 
         The numbers decide the shapes of the states' memory. Raises ``InputError`` for sizes that do not fit the states.
         """
-        return self, checked_inputs(inputs, self.inputs, on_gpu=self._form.kind == "cuda", stream=stream), ()
+        return self, checked_inputs(inputs, self.inputs, kind=self._form.kind, stream=stream), ()
 
     def shape_of(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and element type of an input or output of this program, states included."""
@@ -430,7 +430,7 @@ class Executable:
 
     def run_checked(self, arrays: Mapping[str, Any], how: Options) -> dict[str, Any]:
         """As ``run``, on arrays that were checked: complete, contiguous and of the right types and shapes."""
-        if how.on_device and self.dynamic_model and self._form.kind == "cuda":
+        if how.on_device and self.dynamic_model and self._form.kind != "cpu":
             raise UsageError(
                 "outputs='device': a part of this model runs on the host, and so are its results", code="GPC2038"
             )
@@ -451,7 +451,7 @@ class Executable:
         direct = results.as_they_are(how.outputs, specs, arrays) if simple else None
         if direct is not None:
             return self._execute(arrays, how._replace(outputs=direct))
-        given = results.checked_outputs(how.outputs, specs, arrays, on_gpu=self._form.kind == "cuda")
+        given = results.checked_outputs(how.outputs, specs, arrays, kind=self._form.kind)
         if self.dynamic_model:
             return given.returned(self.run_checked(arrays, how._replace(outputs=NONE)), {})
         found = gathered(self._execute(arrays, how._replace(outputs=given.direct)), self._form.output_containers)
@@ -483,7 +483,7 @@ class Executable:
     def _checked(self, inputs: Mapping[str, object], stream: Any = None) -> dict[str, Any]:
         if self._form.input_containers:
             inputs = flattened(inputs, self._form.input_containers)  # type: ignore[assignment]
-        return checked_inputs(inputs, self.inputs, on_gpu=self._form.kind == "cuda", stream=stream)
+        return checked_inputs(inputs, self.inputs, kind=self._form.kind, stream=stream)
 
     @cached_property
     def _tensor_outputs(self) -> tuple[dict[str, TensorSpec], bool]:
@@ -549,6 +549,17 @@ class Executable:
         """Open the device now rather than on the first run. Raises ``DeviceError`` if it cannot run the model."""
         with self._program():
             pass
+
+    @property
+    def queue(self) -> Any:
+        """The ``pyopencl.CommandQueue`` of results on the device; arrays in its context are read and written without a copy.
+
+        All models on one device have one context. Opens the device. Raises ``UsageError`` (GPC2038) unless it is OpenCL's.
+        """
+        if self._form.kind != "opencl":
+            raise UsageError(f"queue: {self.target} has none of OpenCL's", code="GPC2038")
+        with self._program() as program:
+            return program.queue  # type: ignore[attr-defined]
 
     def _no_memory(self) -> DeviceError:
         return DeviceError(

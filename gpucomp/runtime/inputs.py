@@ -1,11 +1,13 @@
-"""Checks the inputs of ``run`` and converts them to numpy arrays, or to cupy arrays on a GPU. Nothing is run here."""
+"""Checks the inputs of ``run`` and converts them to numpy arrays, or to arrays on the device. Nothing is run here."""
 
 from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -55,12 +57,13 @@ class TensorSpec:
 
 
 def checked_inputs(
-    given: Mapping[str, object], specs: Sequence[TensorSpec], *, on_gpu: bool = False, stream: Any = None
+    given: Mapping[str, object], specs: Sequence[TensorSpec], *, kind: str = "cpu", stream: Any = None
 ) -> dict[str, Any]:
     """C-contiguous arrays, one for each spec, in the order of the specs. Arrays that fit are not copied.
 
-    The arrays are numpy's. With ``on_gpu``, arrays in a GPU's memory stay there as cupy arrays, and are complete when this
-    returns; with a ``stream`` of the caller's they are complete once that stream has done what it was given so far.
+    ``kind`` is that of the device. The arrays are numpy's. For CUDA, those in a GPU's memory stay there as cupy arrays, and are
+    complete when this returns; with a ``stream`` of the caller's they are complete once that stream has done what it was given
+    so far. For OpenCL, those of pyopencl stay where they are; what their queues do may not have ended.
 
     Raises ``InputError``: GPC2101 for an unknown name, GPC2109 for a missing one, GPC2103 for a wrong shape, GPC2104 for a
     wrong element type, GPC2105 for a value that is not an array, GPC2106 for memory that cannot be read from here.
@@ -75,7 +78,7 @@ def checked_inputs(
         listed = ", ".join(f"{quote(spec.name)} {spec.type}" for spec in missing)
         told = f"not all inputs are given, missing: {listed}"
         raise InputError(told, code="GPC2109", in_shell=f"{told}; give each a file: --input NAME=FILE")
-    return {spec.name: _checked(given[spec.name], spec, on_gpu, stream) for spec in specs}
+    return {spec.name: _checked(given[spec.name], spec, kind, stream) for spec in specs}
 
 
 def as_they_are(
@@ -98,9 +101,9 @@ def as_they_are(
     return arrays, tuple(shapes)
 
 
-def _checked(value: object, spec: TensorSpec, on_gpu: bool, stream: Any) -> Any:
+def _checked(value: object, spec: TensorSpec, kind: str, stream: Any) -> Any:
     dtype = spec.type.dtype
-    array = _texts(value, spec.name) if dtype is STRING else as_array(value, spec.name, on_gpu, stream=stream)
+    array = _texts(value, spec.name) if dtype is STRING else as_array(value, spec.name, kind, stream=stream)
     if array.dtype.newbyteorder("=") != dtype.numpy:
         of_torch = type(value).__module__.partition(".")[0] == "torch"
         call = f".to(torch.{dtype.numpy})" if of_torch else f".astype({str(dtype.numpy)!r})"
@@ -185,13 +188,29 @@ def gathered(results: Mapping[str, Any], containers: Containers) -> dict[str, An
     return whole
 
 
-def as_array(value: Any, name: str, on_gpu: bool, what: str = "input", stream: Any = None) -> Any:
-    """``value`` as an array: a numpy array, or anything with ``__cuda_array_interface__`` or ``__dlpack__``."""
+def of_pyopencl(value: object) -> bool:
+    """Whether ``value`` is a ``pyopencl.array.Array``. Nobody has one who has not imported that module."""
+    arrays = sys.modules.get("pyopencl.array")
+    return arrays is not None and isinstance(value, arrays.Array)
+
+
+def opencl_arrays() -> ModuleType:
+    """The module for arrays of pyopencl, imported where there is one: processors and CUDA need no OpenCL."""
+    return importlib.import_module("gpucomp.runtime.opencl_arrays")
+
+
+def as_array(value: Any, name: str, kind: str, what: str = "input", stream: Any = None) -> Any:
+    """``value`` as an array for a device of this ``kind``: of numpy's arrays, of pyopencl's, or of anything with
+    ``__cuda_array_interface__`` or ``__dlpack__``.
+    """
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         if array.dtype.kind in "OSUVMm" and array.dtype.newbyteorder("=") not in _NUMBERS:
             raise InputError(f"{what} {quote(name)}: an array of {array.dtype} is not a tensor", code="GPC2105")
         return array
+    if of_pyopencl(value):
+        return _from_opencl(value, name, kind == "opencl", what)
+    on_gpu = kind == "cuda"
     if _has(value, "__cuda_array_interface__", name, what):
         return _from_gpu(value, name, on_gpu, what, stream)
     if _has(value, "__dlpack__", name, what) and _has(value, "__dlpack_device__", name, what):
@@ -203,7 +222,7 @@ def as_array(value: Any, name: str, on_gpu: bool, what: str = "input", stream: A
             raise InputError(f"{what} {quote(name)}: its DLPack export failed: {error}", code="GPC2106") from error
         return _from_gpu(value, name, on_gpu, what, stream)
     raise InputError(
-        f"{what} {quote(name)}: an array expected (numpy, DLPack or __cuda_array_interface__), "
+        f"{what} {quote(name)}: an array expected (numpy, pyopencl, DLPack or __cuda_array_interface__), "
         f"found {type(value).__name__}",
         code="GPC2105",
     )
@@ -214,6 +233,13 @@ def _has(value: object, protocol: str, name: str, what: str) -> bool:
         return hasattr(value, protocol)
     except _EXPORT_ERRORS as error:
         raise InputError(f"{what} {quote(name)}: its {protocol} failed: {quote(error)}", code="GPC2106") from error
+
+
+def _from_opencl(array: Any, name: str, there: bool, what: str) -> Any:
+    """The array of pyopencl itself if it stays ``there``, else a numpy array."""
+    if why := opencl_arrays().objection(array):
+        raise InputError(f"{what} {quote(name)}: {why}", code="GPC2106")
+    return array if there else opencl_arrays().to_host(array, f"{what} {quote(name)}")
 
 
 def _from_gpu(value: object, name: str, on_gpu: bool, what: str, stream: Any) -> Any:

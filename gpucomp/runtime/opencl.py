@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,17 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
-from gpucomp.runtime.options import PLAIN, Options
+from gpucomp.runtime.opencl_arrays import (
+    context_of,
+    finish,
+    forget,
+    places_of,
+    require_context,
+    results_of,
+    uses_of,
+    zeroed,
+)
+from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
 from gpucomp.runtime.shared_buffers import share
 from gpucomp.targets import opencl, opencl_build
@@ -34,14 +43,14 @@ FLUSHED = 16  # launches after which the queue is flushed: otherwise Mali and Ad
 
 @dataclass(frozen=True)
 class _Slice:
-    """Memory for the part of ``whole`` that a step of a loop reads or writes."""
+    """Memory for the part of the buffer at ``position`` that a step of a loop reads or writes."""
 
-    whole: Any
+    position: int
     memory: Any
     moved: Moving
 
     def place(self, step: int) -> tuple[int, int]:
-        """Where it begins in ``whole``, and its size, in bytes."""
+        """Where it begins in that buffer, and its size, in bytes."""
         return self.moved.start + step * self.moved.advance, abs(self.moved.advance)
 
 
@@ -101,9 +110,10 @@ class OpenCLProgram:
         self._broken = False  # the last run did not finish: counters may hold anything
         with opencl.failing(f"{self.device.name.strip()}: ", "GPC5005"):
             if like is None:
-                self._context = cl.Context([self.device])
-                self.queue: Any = cl.CommandQueue(self._context)  # that of the arrays which callers get
-                self._queue = self.queue
+                self._context = context_of(self.device)
+                self._queue = cl.CommandQueue(self._context)
+                # of arrays that callers get; no run is enqueued there, so that nobody waits for others' runs
+                self.queue: Any = cl.CommandQueue(self._context)
                 # host memory that the device reads and writes in place needs no second copy
                 self._mapped = bool(opencl.answer(self.device, "host_unified_memory"))
                 self._shared = _Shared()
@@ -118,16 +128,15 @@ class OpenCLProgram:
             self._needs, self._places = self._laid_out()
             self._bound_to: Any = None  # the arena that the temporaries lie in
             self._grown()
-            self._moving: dict[int, list[_Slice]] = {}
-            self._own: dict[int, Any] = {}  # buffers for inputs and outputs that nobody gave one for
-            self._users: dict[int, list[tuple[int, int]]] = {}
-            for number, launch in enumerate(plan.launches):
-                for index, position in enumerate(launch.args):
-                    self._users.setdefault(position, []).append((number, index))
+            kept = {state.input for state in plan.states}
+            # a context has memory for these
+            self._held = {k for k in plan.inputs if plan.buffers[k].name in kept and plan.buffers[k].nbytes}
             self._buffers = self._memory(weights, like)
+            # the program's own buffers in whose place kernels have arrays of the caller
+            self._elsewhere: dict[int, Any] = {}
             self._calls = [self._call(number, launch) for number, launch in enumerate(plan.launches)]
             if like is None or apart:
-                self._bind({})
+                self._bind()
                 self._queue.finish()
 
     def resized(self, sized: Sized) -> OpenCLProgram:
@@ -141,16 +150,16 @@ class OpenCLProgram:
     # ---- opening ----
 
     def _memory(self, weights: Mapping[str, np.ndarray], like: OpenCLProgram | None) -> list[Any]:
-        """A device buffer for each buffer of the plan; ``None`` for temporaries, inputs and outputs, see ``_bind``."""
+        """A device buffer for each buffer of the plan; ``None`` for temporaries, see ``_bind``."""
         buffers = []
         for position, buffer in enumerate(self.plan.buffers):
             if like is not None and buffer.kind == WEIGHT:
                 buffers.append(like._buffers[position])
                 continue
-            if (buffer.kind == TEMP and buffer.nbytes) or buffer.kind in (INPUT, OUTPUT):
+            if buffer.kind == TEMP and buffer.nbytes:
                 buffers.append(None)
                 continue
-            memory = self._allocate(buffer.nbytes, buffer.kind)
+            memory = self._allocate(1 if position in self._held else buffer.nbytes, buffer.kind)
             if buffer.kind == WEIGHT and buffer.nbytes:
                 self._cl.enqueue_copy(self._queue, memory, _bytes(weights[buffer.name]), is_blocking=True)
             if buffer.kind == NUMBERS and buffer.nbytes:
@@ -160,47 +169,26 @@ class OpenCLProgram:
             buffers.append(memory)
         return buffers
 
-    def _bind(self, given: Mapping[int, Any]) -> None:
+    def _bind(self) -> None:
         """Let the temporaries lie in the arena, which may have been replaced by a larger one, and set the kernels' arguments,
-        which may be those of another program. ``given`` has buffers for inputs and outputs.
+        which may be those of another program.
 
-        Temporaries are parts of one buffer if the device allows that.
+        They are parts of one buffer if the device allows that.
         """
         memory, shared = self._grown(), self._shared
-        changed = [k for k, buffer in self._inputs_and_outputs(given).items() if self._put(k, buffer)]
         if memory is not self._bound_to:
             for position, (number, start) in self._places.items():
                 whole, nbytes = memory[number], self.plan.buffers[position].nbytes
                 self._buffers[position] = whole if start is None else whole.get_sub_region(start, nbytes)
         elif shared.bound is not None and shared.bound() is self:
-            for number, index in (user for position in changed for user in self._users.get(position, ())):
-                if (call := self._calls[number]) is not None:
-                    call[0].set_arg(index, self._buffers[self.plan.launches[number].args[index]])
-            if changed and self._moving:
-                self._moving = self._slices()
             return
         self._bound_to, shared.bound = memory, weakref.ref(self)
+        self._elsewhere.clear()
         for launch, call in zip(self.plan.launches, self._calls, strict=True):
             if call is not None:
                 numbers = map(np.int64, self.plan.kernels[launch.kernel].numbers)
                 call[0].set_args(*(self._buffers[a] for a in launch.args), *numbers)
         self._moving = self._slices()
-
-    def _put(self, position: int, buffer: Any) -> bool:
-        """Use ``buffer`` at ``position``; whether that is another one than before."""
-        changed = self._buffers[position] is not buffer
-        self._buffers[position] = buffer
-        return changed
-
-    def _inputs_and_outputs(self, given: Mapping[int, Any]) -> dict[int, Any]:
-        """A buffer for each input and output: those that are ``given``, and of this program's own."""
-        found = dict(given)
-        for position, buffer in enumerate(self.plan.buffers):
-            if buffer.kind in (INPUT, OUTPUT) and position not in found:
-                if position not in self._own:
-                    self._own[position] = self._allocate(buffer.nbytes, buffer.kind)
-                found[position] = self._own[position]
-        return found
 
     def _grown(self) -> list[Any]:
         return self._shared.grow(self._needs, self._allocate, self.device.max_mem_alloc_size)
@@ -280,7 +268,7 @@ class OpenCLProgram:
         found: dict[int, list[_Slice]] = {}
         for number, launch in enumerate(self.plan.launches):
             for moved in moving_arguments(self.plan, number):
-                one = _Slice(self._buffers[launch.args[moved.index]], self._allocate(abs(moved.advance)), moved)
+                one = _Slice(launch.args[moved.index], self._allocate(abs(moved.advance)), moved)
                 found.setdefault(number, []).append(one)
                 self._calls[number][0].set_arg(moved.index, one.memory)
         return found
@@ -288,27 +276,20 @@ class OpenCLProgram:
     # ---- running ----
 
     def run(self, inputs: Mapping[str, Any], how: Options = PLAIN) -> dict[str, Any]:
-        """The outputs, in fresh arrays or in those of ``how.outputs``. ``inputs`` must be complete, and as the plan has them.
+        """The outputs, in fresh arrays or in those of ``how.outputs``, complete. ``inputs`` must be all that the plan has.
 
-        Arrays of ``zeros`` are used where they lie.
+        Arrays of pyopencl are used where they are; one that begins inside a buffer, where no part of one may begin, is copied on
+        the device. Raises ``InputError`` for one in another context: GPC2106 for an input, GPC2115 for a result.
         """
-        positions = {
-            name: k for k, name in zip(reversed(self.plan.outputs), reversed(self.plan.output_names), strict=True)
-        }
-        arrays = {self.plan.buffers[k].name: k for k in self.plan.inputs}
-        given = {arrays[n]: a.base_data for n, a in inputs.items() if not isinstance(a, np.ndarray)}
-        given |= {positions[n]: a.base_data for n, a in how.outputs.items() if not isinstance(a, np.ndarray)}
-        with self._running(given):
+        with self._running(inputs, how.outputs):
             return self._run(inputs, self._alone(self._queue), None, how)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
         """A fresh ``pyopencl.array.Array`` of zeros in the program's context, complete. Raises ``DeviceError`` (GPC5004)."""
         with opencl.failing(f"{self.device.name.strip()}: ", "GPC5004"):
-            array = importlib.import_module("pyopencl.array").zeros(self._queue, tuple(shape), np.dtype(dtype))
-            array.finish()
-        return array.with_queue(self.queue)
+            return zeroed(self.queue, shape, np.dtype(dtype))
 
-    def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
+    def profile(self, inputs: Mapping[str, Any]) -> list[float]:
         """Seconds of each launch in one run, by the device's clock; 0 for host operators."""
         return self.timeline(inputs)[0]
 
@@ -316,10 +297,10 @@ class OpenCLProgram:
         """Not measured: a device's peaks are in its data sheet, and its clock varies with load."""
         return
 
-    def timeline(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
+    def timeline(self, inputs: Mapping[str, Any]) -> tuple[list[float], list[Span]]:
         """The seconds of ``profile``, and a span for each kernel on the device's clock, from the start of the first one."""
         events: list[tuple[int, Any]] = []
-        with self._running():
+        with self._running(inputs):
             self._run(inputs, self._timing_queue(), events)
             times = [(launch, e.profile.start, e.profile.end) for launch, e in events]
         first = min((start for _, start, _ in times), default=0)
@@ -352,6 +333,7 @@ class OpenCLProgram:
         seconds = []
         with self._running():
             queue = self._timing_queue()
+            self._place({})
             for _ in range(count):
                 events: list[tuple[int, Any]] = []
                 for number, step in in_order(self.plan):
@@ -362,17 +344,26 @@ class OpenCLProgram:
         return seconds
 
     @contextmanager
-    def _running(self, given: Mapping[int, Any] = MappingProxyType({})) -> Iterator[None]:
+    def _running(self, inputs: Mapping[str, Any] = NONE, outputs: Mapping[str, Any] = NONE) -> Iterator[None]:
         """Run a block that enqueues launches and waits. If it ends early, the next block first resets the counters to zero.
 
-        ``given`` has buffers for inputs and outputs, by their positions.
+        It may use ``inputs`` and ``outputs`` of the caller. None of them is kept.
         """
+        require_context(inputs, "input", self._context)
+        require_context(outputs, "output", self._context)
         with self._shared.lock, opencl.failing(f"{self.device.name.strip()}: the run failed: ", "GPC5006"):
-            self._bind(given)
+            self._bind()
             if self._broken:
                 self._mend()
             self._broken = True
-            yield
+            try:
+                yield
+            except self._cl.Error:
+                forget(self._context)  # the device may have given it up
+                raise
+            finally:
+                for position, own in self._elsewhere.items():
+                    self._buffers[position] = own
             self._broken = False
 
     def _mend(self) -> None:
@@ -384,31 +375,55 @@ class OpenCLProgram:
             if buffer.kind == COUNTER:
                 self._zero(memory, buffer)
 
+    @cached_property
+    def _uses(self) -> dict[int, list[tuple[int, int]]]:
+        return uses_of(self.plan, self._strings)
+
+    def _place(self, places: Mapping[int, Any]) -> None:
+        """Let inputs and outputs of a run lie in the memory of ``places``, and in the program's own buffers else."""
+        for position in self._held - places.keys():
+            self._held.discard(position)
+            self._buffers[position] = self._allocate(self.plan.buffers[position].nbytes, INPUT)
+            self._elsewhere[position] = self._buffers[position]  # which kernels do not have yet
+        changed = {position: self._buffers[position] for position in (*self._elsewhere, *places)}
+        self._elsewhere = changed
+        for position, own in changed.items():
+            self._buffers[position] = memory = places.get(position, own)
+            for number, index in self._uses[position]:
+                self._calls[number][0].set_arg(index, memory)
+        self._elsewhere = {position: changed[position] for position in places}
+
     def _enqueue(self, number: int, step: int, queue: Any, events: list[tuple[int, Any]] | None) -> None:
         """Enqueue launch ``number``, in a loop for ``step``."""
         cl, slices = self._cl, self._moving.get(number, ())
         for one in slices:
             if one.moved.read:
                 at, nbytes = one.place(step)
-                cl.enqueue_copy(queue, one.memory, one.whole, byte_count=nbytes, src_offset=at, dst_offset=0)
+                whole = self._buffers[one.position]
+                cl.enqueue_copy(queue, one.memory, whole, byte_count=nbytes, src_offset=at, dst_offset=0)
         event = cl.enqueue_nd_range_kernel(queue, *self._calls[number])
         if events is not None:
             events.append((number, event))
         for one in slices:
             if one.moved.written:
                 at, nbytes = one.place(step)
-                cl.enqueue_copy(queue, one.whole, one.memory, byte_count=nbytes, src_offset=0, dst_offset=at)
+                whole = self._buffers[one.position]
+                cl.enqueue_copy(queue, whole, one.memory, byte_count=nbytes, src_offset=0, dst_offset=at)
 
     def _run(
         self,
-        inputs: Mapping[str, np.ndarray],
+        inputs: Mapping[str, Any],
         queue: Any,
         events: list[tuple[int, Any]] | None,
         how: Options = PLAIN,
-    ) -> dict[str, np.ndarray]:
+    ) -> dict[str, Any]:
         plan = self.plan
         self._strings.bind(plan, inputs)
-        sent = self._upload(inputs, queue)  # kept until the queue has copied it
+        results = results_of(plan, self._strings, how, self.queue)
+        places, written = places_of(plan, self._uses, inputs, results, self.device)
+        self._place(places)
+        finish((*inputs.values(), *how.outputs.values()), queue)
+        sent = self._upload(inputs, places, queue)  # kept until the queue has copied it
         for enqueued, (number, step) in enumerate(in_order(plan), 1):
             if self._calls[number] is None:
                 self._run_host(plan.launches[number], queue)
@@ -419,32 +434,49 @@ class OpenCLProgram:
                 if how.stop is not None:  # what is enqueued runs to its end: no more than this is
                     queue.finish()
                     how.stop.check()
-        outputs = self._download(plan.outputs, queue, [how.outputs.get(name) for name in plan.output_names])
+        self._receive(results, written, queue)
         del sent
-        return dict(zip(plan.output_names, outputs, strict=True))
+        return results
 
-    def _upload(self, inputs: Mapping[str, np.ndarray], queue: Any) -> list[np.ndarray]:
-        """Copy the inputs to the device. The caller must keep the returned arrays until the queue has copied them."""
-        cl, plan = self._cl, self.plan
-        from_host = [p for p in plan.inputs if isinstance(inputs[plan.buffers[p].name], np.ndarray)]
-        sent = {p: _bytes(inputs[plan.buffers[p].name]) for p in from_host if plan.buffers[p].nbytes}
-        if not self._mapped:
-            for position, data in sent.items():
-                self._cl.enqueue_copy(queue, self._buffers[position], data, is_blocking=False)
-            return list(sent.values())
-        for position, data in sent.items():
-            # the queue is empty when a run begins, so this does not wait
-            view, mapping = self._map(position, queue, cl.map_flags.WRITE_INVALIDATE_REGION, is_blocking=True)
-            view[...] = data
-            mapping.release()
-        return []
+    def _upload(self, inputs: Mapping[str, Any], places: Container[int], queue: Any) -> list[np.ndarray]:
+        """Copy the inputs to where they are not yet. The caller must keep the returned arrays until the queue has copied them."""
+        cl, sent = self._cl, []
+        for position in self.plan.inputs:
+            buffer, memory = self.plan.buffers[position], self._buffers[position]
+            if not buffer.nbytes or position in places:
+                continue
+            given = inputs[buffer.name]
+            if not isinstance(given, np.ndarray):
+                copied = {"byte_count": buffer.nbytes, "src_offset": given.offset, "dst_offset": 0}
+                cl.enqueue_copy(queue, memory, given.base_data, **copied)
+            elif self._mapped:
+                # the queue is empty when a run begins, so this does not wait
+                view, mapping = self._map(position, queue, cl.map_flags.WRITE_INVALIDATE_REGION, is_blocking=True)
+                view[...] = _bytes(given)
+                mapping.release()
+            else:
+                sent.append(_bytes(given))
+                cl.enqueue_copy(queue, memory, sent[-1], is_blocking=False)
+        return sent
 
-    def _download(self, positions: Sequence[int], queue: Any, into: Sequence[Any] | None = None) -> list[Any]:
-        """The contents of the buffers, in fresh arrays or in those of ``into``, after everything launched so far.
+    def _receive(self, results: dict[str, Any], written: Container[str], queue: Any) -> None:
+        """Fill ``results``, but for those that kernels have ``written``, after everything launched so far."""
+        others: list[tuple[str, int]] = []
+        for name, position in zip(self.plan.output_names, self.plan.outputs, strict=True):
+            array, nbytes = results[name], self.plan.buffers[position].nbytes
+            if array is None or isinstance(array, np.ndarray):
+                others.append((name, position))
+            elif nbytes and name not in written:
+                copied = {"byte_count": nbytes, "src_offset": 0, "dst_offset": array.offset}
+                self._cl.enqueue_copy(queue, array.base_data, self._buffers[position], **copied)
+        arrays = self._download([position for _, position in others], queue, [results[name] for name, _ in others])
+        results.update(zip((name for name, _ in others), arrays, strict=True))
 
-        Those of ``into`` that are on the device are the buffers themselves, or copies.
-        """
-        arrays: list[Any] = []
+    def _download(
+        self, positions: Sequence[int], queue: Any, into: Sequence[np.ndarray | None] | None = None
+    ) -> list[np.ndarray]:
+        """The contents of the buffers, in fresh arrays or in those of ``into``, after everything launched so far."""
+        arrays: list[np.ndarray] = []
         views = []
         for position, given in zip(positions, into or [None] * len(positions), strict=True):
             buffer = self.plan.buffers[position]
@@ -453,11 +485,6 @@ class OpenCLProgram:
                 arrays[-1][...] = self._strings.arrays[position]
                 continue
             if not buffer.nbytes:
-                continue
-            if not isinstance(arrays[-1], np.ndarray):
-                if arrays[-1].base_data is not self._buffers[position]:
-                    nbytes = buffer.nbytes
-                    self._cl.enqueue_copy(queue, arrays[-1].base_data, self._buffers[position], byte_count=nbytes)
                 continue
             if self._mapped and buffer.kind in (INPUT, OUTPUT):
                 mapped = self._map(position, queue, self._cl.map_flags.READ, is_blocking=False)

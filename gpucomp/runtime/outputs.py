@@ -11,7 +11,7 @@ import numpy as np
 
 from gpucomp.errors import InputError, quote
 from gpucomp.ir.types import STRING
-from gpucomp.runtime.inputs import CPU_MEMORY, TensorSpec, as_array, device_view, fits
+from gpucomp.runtime.inputs import CPU_MEMORY, TensorSpec, as_array, device_view, fits, of_pyopencl, opencl_arrays
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,16 @@ class Given:
                 result = results[name]
                 if array.shape != result.shape:
                     raise _wrong(name, f"shape {list(result.shape)} expected, found {list(array.shape)}")
-                array[...] = result
+                _put(array, result)
             found[name] = self.objects[name]
         return found
+
+
+def _put(array: Any, result: np.ndarray) -> None:
+    if of_pyopencl(array):
+        opencl_arrays().fill(array, result)
+    else:
+        array[...] = result
 
 
 def as_they_are(
@@ -63,12 +70,13 @@ def as_they_are(
 
 
 def checked_outputs(
-    given: Mapping[str, object], specs: Mapping[str, TensorSpec], inputs: Mapping[str, Any], *, on_gpu: bool = False
+    given: Mapping[str, object], specs: Mapping[str, TensorSpec], inputs: Mapping[str, Any], *, kind: str = "cpu"
 ) -> Given:
     """The arrays ``given`` for results, checked against the ``specs`` of outputs that are tensors, by name.
 
     One is not ``direct`` if it is not contiguous or not aligned, shares memory with an input, or only the run decides its shape.
-    With ``on_gpu``, arrays in a GPU's memory are taken; they must be contiguous, and not in an input's memory.
+    Arrays in the memory of a device of this ``kind`` are taken: pyopencl's for OpenCL, for CUDA those of libraries that cupy can
+    reach. They must be contiguous, and not in an input's memory.
     Raises ``InputError``: GPC2114 for an unknown name or what is no tensor, GPC2115 for an array that the result does not fit in
     or that cannot be written, GPC2116 for two that share memory.
     """
@@ -78,7 +86,7 @@ def checked_outputs(
         if name not in specs:
             names = ", ".join(map(quote, specs)) or "none"
             raise InputError(f"there is no output {quote(name)}; outputs that are tensors: {names}", code="GPC2114")
-        array = _checked(value, specs[name], on_gpu)
+        array = _checked(value, specs[name], kind)
         if other := next((n for n in arrays if _meets(array, {n: arrays[n]})), None):
             raise InputError(
                 f"outputs {quote(other)} and {quote(name)} share memory: an array of its own for each expected",
@@ -94,13 +102,13 @@ def checked_outputs(
     return Given(given, arrays, direct)
 
 
-def _checked(value: Any, spec: TensorSpec, on_gpu: bool) -> Any:
+def _checked(value: Any, spec: TensorSpec, kind: str) -> Any:
     dtype = spec.type.dtype
-    there = not isinstance(value, np.ndarray) and _in_gpu(value)
-    if isinstance(value, np.generic) or (there and not on_gpu):
+    there = "" if isinstance(value, np.ndarray) else _device_of(value)
+    if isinstance(value, np.generic) or (there and there != kind):
         raise _wrong(spec.name, f"an array in the memory of this model's device expected, found {type(value).__name__}")
     try:
-        array = device_view(value, spec.name) if there else as_array(value, spec.name, False, "output")
+        array = device_view(value, spec.name) if there == "cuda" else as_array(value, spec.name, kind, "output")
     except InputError as error:
         raise _wrong(spec.name, error.message.partition(": ")[2] or error.message) from error
     if dtype is STRING and array.dtype != object:
@@ -110,32 +118,40 @@ def _checked(value: Any, spec: TensorSpec, on_gpu: bool) -> Any:
     if not fits(array.shape, spec.shape):
         wanted = ", ".join(map(str, spec.shape))
         raise _wrong(spec.name, f"shape [{wanted}] expected, found {list(array.shape)}")
-    if there and not array.flags.c_contiguous:
+    if there == "cuda" and not array.flags.c_contiguous:
         raise _wrong(spec.name, "a contiguous array expected on a device")
+    if there == "opencl" and (why := opencl_arrays().objection(array, written=True)):
+        raise _wrong(spec.name, why)
     if not there and not array.flags.writeable:
         raise _wrong(spec.name, "an array that can be written expected, this one is read-only")
     return array
 
 
-def _in_gpu(value: Any) -> bool:
+def _device_of(value: Any) -> str:
+    """The kind of the device that ``value`` is in the memory of; "" for the host."""
+    if of_pyopencl(value):
+        return "opencl"
     if hasattr(value, "__dlpack_device__"):
-        return value.__dlpack_device__()[0] not in CPU_MEMORY
-    return hasattr(value, "__cuda_array_interface__")
+        return "cuda" if value.__dlpack_device__()[0] not in CPU_MEMORY else ""
+    return "cuda" if hasattr(value, "__cuda_array_interface__") else ""
 
 
 def _meets(array: Any, others: Mapping[str, Any]) -> bool:
     """Whether ``array`` may share memory with one of ``others``, by their first and last bytes."""
     if isinstance(array, np.ndarray):
         return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others.values())
-    first, last = _range(array)
-    spans = [_range(other) for other in others.values() if not isinstance(other, np.ndarray)]
-    return any(first < end and begin < last for begin, end in spans)
+    memory, first, last = _span(array)
+    spans = [_span(other) for other in others.values() if not isinstance(other, np.ndarray)]
+    return any(memory == where and first < end and begin < last for where, begin, end in spans)
 
 
-def _range(array: Any) -> tuple[int, int]:
-    """Where a contiguous cupy array begins and ends."""
+def _span(array: Any) -> tuple[int, int, int]:
+    """The buffer of pyopencl's that an array lies in, or 0 for CUDA's memory, and where it begins and ends there."""
+    if of_pyopencl(array):
+        span: tuple[int, int, int] = opencl_arrays().span(array)
+        return span
     address = int(array.data.ptr)
-    return address, address + math.prod(array.shape) * array.dtype.itemsize
+    return 0, address, address + math.prod(array.shape) * array.dtype.itemsize
 
 
 def _wrong(name: str, why: str) -> InputError:

@@ -228,7 +228,7 @@ def test_an_array_on_a_gpu_stays_there_for_a_model_that_runs_there(layout, monke
     monkeypatch.setattr(cupy, "asarray", lambda value: DeviceArray(layout(X)), raising=False)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
 
-    found = checked_inputs({"x": CudaArray()}, executable().inputs, on_gpu=True)["x"]
+    found = checked_inputs({"x": CudaArray()}, executable().inputs, kind="cuda")["x"]
 
     assert isinstance(found, DeviceArray)
     assert found.flags.c_contiguous
@@ -240,7 +240,7 @@ def test_an_array_on_a_gpu_is_checked_as_any_other(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", cupy)
 
     with pytest.raises(InputError, match=r"shape \[3, 5\] expected, found \[3, 4\]"):
-        checked_inputs({"x": CudaArray()}, executable().inputs, on_gpu=True)
+        checked_inputs({"x": CudaArray()}, executable().inputs, kind="cuda")
 
 
 class Refusing(OnlyDlpack):

@@ -76,7 +76,7 @@ def test_what_another_stream_still_writes_is_waited_for(program, kind, non_block
     given = kind(cupy.array(X, cupy.cuda.Stream(non_blocking=non_blocking)))
     assert cupy.driver.memory(given.array.data.ptr).tobytes() != X.tobytes()
 
-    inputs = checked_inputs({"x": given}, SPECS, on_gpu=True)
+    inputs = checked_inputs({"x": given}, SPECS, kind="cuda")
 
     np.testing.assert_array_equal(program.run(inputs)["y"], answer(X)["y"])
 
@@ -89,7 +89,7 @@ def test_a_tensor_that_is_not_in_the_order_of_c_is_copied_before_it_is_read(prog
     other = cupy.cuda.Stream(non_blocking=True)
 
     with other:  # copies are its work then, and the program's stream waits for no other
-        inputs = checked_inputs({"x": given}, SPECS, on_gpu=True)
+        inputs = checked_inputs({"x": given}, SPECS, kind="cuda")
 
     np.testing.assert_array_equal(program.run(inputs)["y"], answer(X)["y"])
 
@@ -98,7 +98,7 @@ def test_by_dlpack_no_other_work_is_waited_for(program):
     cupy = program._cupy
     other = cupy.array(X, cupy.cuda.Stream(non_blocking=True))
 
-    checked_inputs({"x": Both(cupy.array(X, cupy.cuda.Stream(non_blocking=True)))}, SPECS, on_gpu=True)
+    checked_inputs({"x": Both(cupy.array(X, cupy.cuda.Stream(non_blocking=True)))}, SPECS, kind="cuda")
 
     assert cupy.driver.memory(other.data.ptr).tobytes() != X.tobytes()
 
@@ -109,4 +109,4 @@ def test_what_cannot_be_exported_is_the_user_s_error(program):
             raise BufferError("it requires a gradient")
 
     with pytest.raises(InputError, match="cannot be read from its device: it requires a gradient"):
-        checked_inputs({"x": Refusing(program._cupy.array(X))}, SPECS, on_gpu=True)
+        checked_inputs({"x": Refusing(program._cupy.array(X))}, SPECS, kind="cuda")
