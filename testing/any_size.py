@@ -98,6 +98,7 @@ class AnySize:
     example   the sizes that the schedule is chosen for: the middle of each range if not given
     schedule  the engine's default for the example if not given
     change    changes the text before it is compiled
+    features  of the processor that the engine is for, if ``change`` does without them: the target's if not given
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class AnySize:
         target: Target | None = None,
         family: Family | None = None,
         change: Change | None = None,
+        features: frozenset[str] | None = None,
     ) -> None:
         middle = {name: dim.nearest((dim.low + dim.high) // 2) for name, dim in dims.items()}
         self.dims, self.example = dims, {**middle, **(example or {})}
@@ -119,7 +121,7 @@ class AnySize:
             small = example_of(self.plain)
             self.family = family or family_of(self.plain)
             assert self.family.any_size, f"{self.family.title} takes no sizes"
-            assert not self.family.accepts(self.plain, self.target.features)
+            assert not self.family.accepts(self.plain, features or self.target.features)
             problem = self.family.problem(small)
             self.schedule = schedule or self.family.default(problem, self.target.limits).numbers
             self.compiled = OneKernel(self.plain, self.schedule, self.target, self.family, change)
