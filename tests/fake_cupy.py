@@ -54,6 +54,13 @@ class Array:
         array = np.ascontiguousarray(found.view(self.dtype).reshape(self.shape[::-1]).T)
         return Array(self.cupy, array, self.cupy.cuda.get_current_stream())
 
+    def set(self, array: np.ndarray) -> None:
+        """Complete when it returns, as copies of memory that is not pinned are."""
+        self.cupy.call(
+            "cuMemcpyHtoDAsync", self.data.ptr, array.ctypes.data, array.nbytes, self.cupy.default_stream.ptr
+        )
+        self.cupy.default_stream.synchronize()
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return {"data": (self.data.ptr, False), "shape": self.shape, "typestr": self.dtype.str, "version": 2}

@@ -14,6 +14,7 @@ import numpy as np
 from gpucomp.artifact.plan import INPUT, OUTPUT, Plan
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import NAMED, STRING
+from gpucomp.runtime.copies import Copies
 from gpucomp.runtime.cuda_driver import Driver, DriverCallError
 from gpucomp.runtime.host import Strings
 from gpucomp.runtime.options import Options
@@ -138,9 +139,9 @@ class Arena:
         return int(self.memory[0].ptr)
 
 
-def destroyed(driver: Driver, graphs: dict[tuple[Any, ...], Any]) -> None:
+def destroyed(driver: Driver, graphs: dict[tuple[Any, ...], tuple[Any, Copies]]) -> None:
     while graphs:
-        driver("cuGraphExecDestroy", graphs.popitem()[1])
+        driver("cuGraphExecDestroy", graphs.popitem()[1][0])
 
 
 def failures(cupy: Any) -> tuple[type[Exception], ...]:
