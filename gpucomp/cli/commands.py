@@ -324,6 +324,12 @@ def compare_(
     metavar="FILE",
     help="Profile, and write one run to FILE as a trace for Perfetto.",
 )
+@click.option(
+    "--copies",
+    "copied",
+    is_flag=True,
+    help="Also print what one run copies between host and device: with numpy arrays, and with arrays on the device.",
+)
 @page("Profile, and draw each kernel's time and its least possible time (floor) as one HTML page.")
 @shapes_from("print the total and percentiles of one run at each of")
 @exported("csv")
@@ -339,25 +345,24 @@ def bench(
     static: bool,
     profiled: bool,
     trace: Path | None,
+    copied: bool,
     output: Path | None,
     trace_file: Path | None,
 ) -> None:
     """Measure the latency of MODEL (.onnx or .gpuc). Inputs without --input are random."""
     profiled = profiled or trace is not None or output is not None
     if trace_file is not None:
-        _bench_trace(how, trace_file, report, alone=not (static or profiled or files))
+        _bench_trace(how, trace_file, report, alone=not (static or profiled or copied or files))
         return
-    if static and profiled:
-        raise UsageError(
-            "--static measures nothing, --profile, --trace and --output do: leave out one or the other", code="GPC2028"
-        )
+    if static and (profiled or copied):
+        raise _static_alone()
     one_set.require(how, files, static=static)
     if static:
         _bench_static(how, report)
         return
     if not profiled:
         refuse_export("give --profile or --static too")
-    from gpucomp.cli import profile, profile_page
+    from gpucomp.cli import copies, profile, profile_page
 
     percentiles = _percentiles(percentile)
     _check_early(files)
@@ -367,6 +372,7 @@ def bench(
     with progress("measuring", duration_s + warmup_ms / 1e3):
         latency = measure.measure(lambda: run(given), warmup_ms=warmup_ms, duration_s=duration_s, iterations=iterations)
         found = _profiled(exe, given, iterations) if profiled else None
+        counted = copies.measured(exe, given) if copied else {}
     method = measure.method(latency, exe.target, inputs)
     setting = measure.setting(exe.target, exe.plan.precision, exe.inputs, given)
     data = {
@@ -375,18 +381,28 @@ def bench(
         "method": method,
         "machine": measure.machine(),
         **({"sizes": sizes} if sizes else {}),
-        "kernels": len(exe.kernels),
-        "compile_s": compile_s,
-        "arena_bytes": exe.plan.arena_bytes,
-        "peak_bytes": exe.peak_bytes,
+        **_about(exe, compile_s),
         **measure.as_json(latency, percentiles),
+        **({"copies": copies.as_json(counted)} if copied else {}),
         **({"profile": profile.as_json(found)} if found else {}),
     }
     if found is not None:
         profile_page.write(found, trace, output, how.model.name, [measure.said(setting), method])
     text = json.dumps(data, indent=1)
-    lines = ["=== Performance summary ===", *measure.summary(latency, percentiles), method]
+    lines = ["=== Performance summary ===", *measure.summary(latency, percentiles), *copies.lines(counted), method]
     _tell(lines, text, report, found)
+
+
+def _about(exe: Executable, compile_s: float) -> dict[str, object]:
+    sizes = {"arena_bytes": exe.plan.arena_bytes, "peak_bytes": exe.peak_bytes}
+    return {"kernels": len(exe.kernels), "compile_s": compile_s, **sizes}
+
+
+def _static_alone() -> UsageError:
+    return UsageError(
+        "--static measures nothing, --profile, --trace, --copies and --output do: leave out one or the other",
+        code="GPC2028",
+    )
 
 
 def _opened(how: ModelOptions, files: tuple[str, ...]) -> tuple[Executable, float]:
@@ -400,7 +416,7 @@ def _opened(how: ModelOptions, files: tuple[str, ...]) -> tuple[Executable, floa
 def _bench_trace(how: ModelOptions, path: Path, report: Path | None, *, alone: bool) -> None:
     """Measure the sizes of a trace. ``alone``: without options for one set of sizes."""
     if not alone:
-        others = "--static, --profile, --trace, --output and --input"
+        others = "--static, --profile, --trace, --copies, --output and --input"
         raise UsageError(f"--shapes-from runs many sizes on random inputs: it excludes {others}", code="GPC2028")
     from gpucomp.cli import trace as traces
     from gpucomp.runtime.any_shape import AnyShapeExecutable

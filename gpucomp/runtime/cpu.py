@@ -31,6 +31,7 @@ from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, large_pages
 from gpucomp.runtime.ceilings import Ceilings, Span
+from gpucomp.runtime.copies import copied
 from gpucomp.runtime.host import check_host, numbers_of, run_host
 from gpucomp.runtime.launches import Launches, Segment
 from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned, zeroed
@@ -477,11 +478,11 @@ class CpuProgram:
         for position in self._copied:
             target = memory[position]
             if target is not None:
-                target[...] = inputs[self._buffers[position].name]
+                copied(inputs[self._buffers[position].name], target)
         for one in self._read:
             array = inputs[one.name]
             if not (array.flags.aligned and array.flags.c_contiguous):
-                array = np.array(array, order="C").reshape(one.shape)
+                array = copied(array).reshape(one.shape)
             memory[one.position] = array
             one.put(address_of(array), words)
         for one in self._written:
@@ -501,12 +502,12 @@ class CpuProgram:
             assert array is not None
             if name in outputs:
                 if outputs[name] is not array:
-                    outputs[name][...] = array
+                    copied(array, outputs[name])
                 results[name] = outputs[name]
             elif own and not any(array is one for one in outputs.values()):
                 results[name] = array
             else:
-                results[name] = array.copy()
+                results[name] = copied(array)
         return results
 
     # launches

@@ -21,6 +21,7 @@ from gpucomp.ir.types import NAMED
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.ceilings import Span
+from gpucomp.runtime.copies import FROM_DEVICE, ON_DEVICE, TO_DEVICE, Copies, counted, note_all
 from gpucomp.runtime.cuda_driver import (
     Driver,
     DriverCallError,
@@ -95,7 +96,8 @@ class CudaProgram:
         self.plan, self._weights = plan, weights
         self._like = like  # it owns what is shared
         self._runs = 0
-        self._graphs: dict[tuple[Any, ...], Any] = {}  # by whether launches overlap, and where inputs and outputs lie
+        # by whether launches overlap, and where inputs and outputs lie; with the copies in them
+        self._graphs: dict[tuple[Any, ...], tuple[Any, Copies]] = {}
         self._seen: dict[tuple[int, ...], None] = {}  # where they lay
         self._kept: Any = None  # arrays that the device may still use
         self._in_flight = False
@@ -135,12 +137,10 @@ class CudaProgram:
         self._owned.callback(self._driver, "cuEventDestroy", self._event)
         self._staged_inputs = staged(plan, [k for k in plan.inputs if k not in elsewhere], self._cupy)
         self._staged_outputs = staged(plan, plan.outputs, self._cupy)
+        made: dict[str, Any] = {}
         if self._like is None:
-            self._functions: dict[str, Any] = {
-                kernel.name: self._function(kernel, sources, binaries) for kernel in plan.kernels
-            }
-        else:
-            self._functions = self._like._functions
+            made = {kernel.name: self._function(kernel, sources, binaries) for kernel in plan.kernels}
+        self._functions: dict[str, Any] = made if self._like is None else self._like._functions
         self._owned.callback(destroyed, self._driver, self._graphs)
         self._bind()
         self._never_captured = None in self._launches or sum(plan.counts()) > MOST_CAPTURED
@@ -269,11 +269,11 @@ class CudaProgram:
         """Enqueue a copy to the device. It is complete after ``_wait``; until then ``array`` must not change."""
         assert array.nbytes == buffer.nbytes, "bytes of another buffer"
         self._uploading.append(array)
-        self._driver("cuMemcpyHtoDAsync", address, array.ctypes.data, array.nbytes, self._stream.ptr)
+        self._driver.copy(TO_DEVICE, address, array.ctypes.data, array.nbytes, self._stream.ptr)
 
     def _download(self, array: np.ndarray, address: int) -> None:
         """Enqueue a copy from the device. It is complete after ``_wait``."""
-        self._driver("cuMemcpyDtoHAsync", array.ctypes.data, address, array.nbytes, self._stream.ptr)
+        self._driver.copy(FROM_DEVICE, array.ctypes.data, address, array.nbytes, self._stream.ptr)
 
     def _bind(self) -> None:
         """Let the temporaries lie in the arena, which may have been replaced by a larger one, and prepare the launches."""
@@ -468,7 +468,7 @@ class CudaProgram:
         seconds = []
         with self._running():
             self._place({})
-            graph = self._captured(overlap)
+            graph, _ = self._captured(overlap)
             for _ in range(count):
                 start, end = cp.cuda.Event(), cp.cuda.Event()
                 start.record(self._stream)
@@ -496,7 +496,7 @@ class CudaProgram:
             else:
                 source = int(self._cupy.asarray(given).data.ptr)
                 if source != address:
-                    self._driver("cuMemcpyDtoDAsync", address, source, buffer.nbytes, self._stream.ptr)
+                    self._driver.copy(ON_DEVICE, address, source, buffer.nbytes, self._stream.ptr)
 
     def _execute(self) -> None:
         """Run the launches: one by one in the first run, on arrays not seen before and with host operators, else as a graph."""
@@ -509,16 +509,19 @@ class CudaProgram:
         if self._never_captured or self._runs < FIRST_CAPTURED_RUN or not again:
             self._launch_all()
         else:
-            self._driver("cuGraphLaunch", self._captured(overlap=True), self._stream.ptr)
+            graph, inside = self._captured(overlap=True)
+            note_all(inside)
+            self._driver("cuGraphLaunch", graph, self._stream.ptr)
 
-    def _captured(self, overlap: bool) -> Any:
-        """The graph of all launches on inputs and outputs where they are now, captured once."""
+    def _captured(self, overlap: bool) -> tuple[Any, Copies]:
+        """The graph of all launches on inputs and outputs where they are now, captured once, and the copies in it."""
         key = overlap, *self._lie()
         if key not in self._graphs:
-            graph = captured(self._driver, self._stream.ptr, partial(self._launch_all, overlap))
+            with counted() as inside:
+                graph = captured(self._driver, self._stream.ptr, partial(self._launch_all, overlap))
             if len(self._graphs) >= MOST_GRAPHS:
-                self._driver("cuGraphExecDestroy", self._graphs.pop(next(iter(self._graphs))))
-            self._graphs[key] = graph
+                self._driver("cuGraphExecDestroy", self._graphs.pop(next(iter(self._graphs)))[0])
+            self._graphs[key] = graph, inside
         return self._graphs[key]
 
     def _lie(self) -> tuple[int, ...]:
@@ -539,12 +542,12 @@ class CudaProgram:
             if not one.copied:
                 kernel.set_address(one.moved.index, at)
             elif one.moved.read:
-                self._driver("cuMemcpyDtoDAsync", one.copied, at, abs(one.moved.advance), self._stream.ptr)
+                self._driver.copy(ON_DEVICE, one.copied, at, abs(one.moved.advance), self._stream.ptr)
         kernel(overlap and not any(one.copied for one in slices))
         for one in slices:
             if one.copied and one.moved.written:
                 at = one.base + one.moved.start + step * one.moved.advance
-                self._driver("cuMemcpyDtoDAsync", at, one.copied, abs(one.moved.advance), self._stream.ptr)
+                self._driver.copy(ON_DEVICE, at, one.copied, abs(one.moved.advance), self._stream.ptr)
 
     def _run_host(self, launch: Launch) -> None:
         results = run_host(self.plan, launch, self._read(launch.args[: launch.inputs], {}))
@@ -580,7 +583,7 @@ class CudaProgram:
             if array is None or isinstance(array, np.ndarray):
                 others.append((name, position))
             elif (nbytes := self.plan.buffers[position].nbytes) and int(array.data.ptr) != source:
-                self._driver("cuMemcpyDtoDAsync", int(array.data.ptr), source, nbytes, self._stream.ptr)
+                self._driver.copy(ON_DEVICE, int(array.data.ptr), source, nbytes, self._stream.ptr)
         if not others and how.stream is not None:
             self._let_wait(stream_of(how.stream))
             self._in_flight = True

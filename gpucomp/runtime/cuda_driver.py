@@ -16,7 +16,9 @@ import numpy as np
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.errors import DeviceError
 from gpucomp.extras import install
+from gpucomp.runtime.copies import FROM_DEVICE, ON_DEVICE, TO_DEVICE, note
 
+COPIES = {TO_DEVICE: "cuMemcpyHtoDAsync", FROM_DEVICE: "cuMemcpyDtoHAsync", ON_DEVICE: "cuMemcpyDtoDAsync"}
 ELEMENTS = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "tf32": "TFLOAT32", "i8": "UINT8"}
 SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 MAP_BYTES = 128  # size and alignment of a CUtensorMap
@@ -57,6 +59,11 @@ class Driver:
         status, *results = getattr(self.bindings, function)(*arguments)
         self.check(function, int(status))
         return results[0] if len(results) == 1 else tuple(results)
+
+    def copy(self, way: str, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Enqueue a copy between two addresses, and count it. ``way`` is one of ``copies.WAYS``."""
+        note(way, nbytes)
+        self(COPIES[way], target, source, nbytes, stream)
 
     def check(self, function: str, status: int) -> None:
         """Raise ``DriverCallError`` unless ``status`` means success."""

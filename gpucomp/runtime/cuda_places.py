@@ -14,6 +14,7 @@ import numpy as np
 from gpucomp.artifact.plan import INPUT, OUTPUT, Plan
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import NAMED, STRING
+from gpucomp.runtime.copies import Copies
 from gpucomp.runtime.cuda_driver import Driver, DriverCallError
 from gpucomp.runtime.host import Strings
 from gpucomp.runtime.options import Options
@@ -149,9 +150,9 @@ class Arena:
 STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
 
 
-def destroyed(driver: Driver, graphs: dict[tuple[Any, ...], Any]) -> None:
+def destroyed(driver: Driver, graphs: dict[tuple[Any, ...], tuple[Any, Copies]]) -> None:
     while graphs:
-        driver("cuGraphExecDestroy", graphs.popitem()[1])
+        driver("cuGraphExecDestroy", graphs.popitem()[1][0])
 
 
 def failures(cupy: Any) -> tuple[type[Exception], ...]:

@@ -23,6 +23,7 @@ from gpucomp.runtime import outputs as results
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.calls import ELSEWHERE, takes_a_feed
 from gpucomp.runtime.ceilings import Ceilings, Span
+from gpucomp.runtime.copies import counted
 from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flattened, gathered
 from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
 from gpucomp.runtime.options import NONE, PLAIN, Options
@@ -571,9 +572,10 @@ class Executable:
         program: Program | None = lane.programs.get(self._token)
         if program is None:
             try:
-                program, own = self.lanes.first_in(lane, self._new_program)
-                if not own and isinstance(self._plan, Sized):
-                    program = program.resized(self._plan)
+                with counted():  # apart: the weights that are copied now are no part of a run
+                    program, own = self.lanes.first_in(lane, self._new_program)
+                    if not own and isinstance(self._plan, Sized):
+                        program = program.resized(self._plan)
             except MemoryError:
                 raise self._no_memory() from None
             lane.programs[self._token] = program

@@ -24,8 +24,10 @@ from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
 from gpucomp.runtime.opencl_arrays import (
     context_of,
+    copy,
     finish,
     forget,
+    mapped,
     places_of,
     require_context,
     results_of,
@@ -400,7 +402,7 @@ class OpenCLProgram:
             if one.moved.read:
                 at, nbytes = one.place(step)
                 whole = self._buffers[one.position]
-                cl.enqueue_copy(queue, one.memory, whole, byte_count=nbytes, src_offset=at, dst_offset=0)
+                copy(queue, one.memory, whole, byte_count=nbytes, src_offset=at, dst_offset=0)
         event = cl.enqueue_nd_range_kernel(queue, *self._calls[number])
         if events is not None:
             events.append((number, event))
@@ -408,7 +410,7 @@ class OpenCLProgram:
             if one.moved.written:
                 at, nbytes = one.place(step)
                 whole = self._buffers[one.position]
-                cl.enqueue_copy(queue, whole, one.memory, byte_count=nbytes, src_offset=0, dst_offset=at)
+                copy(queue, whole, one.memory, byte_count=nbytes, src_offset=0, dst_offset=at)
 
     def _run(
         self,
@@ -440,7 +442,7 @@ class OpenCLProgram:
 
     def _upload(self, inputs: Mapping[str, Any], places: Container[int], queue: Any) -> list[np.ndarray]:
         """Copy the inputs to where they are not yet. The caller must keep the returned arrays until the queue has copied them."""
-        cl, sent = self._cl, []
+        sent: list[np.ndarray] = []
         for position in self.plan.inputs:
             buffer, memory = self.plan.buffers[position], self._buffers[position]
             if not buffer.nbytes or position in places:
@@ -448,15 +450,15 @@ class OpenCLProgram:
             given = inputs[buffer.name]
             if not isinstance(given, np.ndarray):
                 copied = {"byte_count": buffer.nbytes, "src_offset": given.offset, "dst_offset": 0}
-                cl.enqueue_copy(queue, memory, given.base_data, **copied)
+                copy(queue, memory, given.base_data, **copied)
             elif self._mapped:
                 # the queue is empty when a run begins, so this does not wait
-                view, mapping = self._map(position, queue, cl.map_flags.WRITE_INVALIDATE_REGION, is_blocking=True)
+                view, mapping = mapped(queue, memory, buffer.nbytes, written=True)
                 view[...] = _bytes(given)
                 mapping.release()
             else:
                 sent.append(_bytes(given))
-                cl.enqueue_copy(queue, memory, sent[-1], is_blocking=False)
+                copy(queue, memory, sent[-1], is_blocking=False)
         return sent
 
     def _receive(self, results: dict[str, Any], written: Container[str], queue: Any) -> None:
@@ -468,7 +470,7 @@ class OpenCLProgram:
                 others.append((name, position))
             elif nbytes and name not in written:
                 copied = {"byte_count": nbytes, "src_offset": 0, "dst_offset": array.offset}
-                self._cl.enqueue_copy(queue, array.base_data, self._buffers[position], **copied)
+                copy(queue, array.base_data, self._buffers[position], **copied)
         arrays = self._download([position for _, position in others], queue, [results[name] for name, _ in others])
         results.update(zip((name for name, _ in others), arrays, strict=True))
 
@@ -487,23 +489,15 @@ class OpenCLProgram:
             if not buffer.nbytes:
                 continue
             if self._mapped and buffer.kind in (INPUT, OUTPUT):
-                mapped = self._map(position, queue, self._cl.map_flags.READ, is_blocking=False)
-                views.append((_bytes(arrays[-1]), *mapped))
+                found = mapped(queue, self._buffers[position], buffer.nbytes, written=False)
+                views.append((_bytes(arrays[-1]), *found))
             else:
-                self._cl.enqueue_copy(queue, _bytes(arrays[-1]), self._buffers[position], is_blocking=False)
+                copy(queue, _bytes(arrays[-1]), self._buffers[position], is_blocking=False)
         queue.finish()
         for array, view, mapping in views:
             array[...] = view
             mapping.release()
         return arrays
-
-    def _map(self, position: int, queue: Any, how: int, *, is_blocking: bool) -> tuple[Any, Any]:
-        """A view of a buffer's bytes, and the mapping, which the caller must release."""
-        nbytes = self.plan.buffers[position].nbytes
-        view, _ = self._cl.enqueue_map_buffer(
-            queue, self._buffers[position], how, 0, (nbytes,), np.uint8, is_blocking=is_blocking
-        )
-        return view, view.base
 
     def _run_host(self, launch: Launch, queue: Any) -> None:
         # numpy needs the operands now: this is the one synchronisation that a host operator costs
@@ -513,7 +507,7 @@ class OpenCLProgram:
             if position in self._strings:
                 self._strings.arrays[position] = array
             elif array.nbytes:
-                self._cl.enqueue_copy(queue, self._buffers[position], _bytes(array), is_blocking=True)
+                copy(queue, self._buffers[position], _bytes(array), is_blocking=True)
 
 
 def _target_of(plan: Plan) -> Target:

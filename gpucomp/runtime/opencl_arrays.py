@@ -12,6 +12,7 @@ import numpy as np
 from gpucomp.artifact.plan import INPUT, OUTPUT, Plan
 from gpucomp.errors import InputError, quote
 from gpucomp.ir.types import NAMED
+from gpucomp.runtime.copies import FROM_DEVICE, ON_DEVICE, TO_DEVICE, note
 from gpucomp.runtime.host import Strings
 from gpucomp.runtime.options import Options
 from gpucomp.runtime.repeats import moving_arguments
@@ -103,6 +104,26 @@ def require_context(arrays: Mapping[str, Any], what: str, context: Any) -> None:
                 f"{what} {quote(name)}: an array in the context of exe.queue expected, this one is in another",
                 code="GPC2106" if what == "input" else "GPC2115",
             )
+
+
+def copy(queue: Any, target: Any, source: Any, **options: Any) -> None:
+    """Enqueue a copy as ``pyopencl.enqueue_copy`` does, and count it."""
+    host = next((end for end in (target, source) if isinstance(end, np.ndarray)), None)
+    way = ON_DEVICE if host is None else FROM_DEVICE if host is target else TO_DEVICE
+    note(way, options["byte_count"] if host is None else host.nbytes)
+    opencl.pyopencl().enqueue_copy(queue, target, source, **options)
+
+
+def mapped(queue: Any, memory: Any, nbytes: int, *, written: bool) -> tuple[np.ndarray, Any]:
+    """A view of a buffer's bytes and the mapping, which the caller must release, to copy from or to. That copy counts.
+
+    If it is to be ``written``, the view is there at once; else once the queue has come to it.
+    """
+    flags = opencl.pyopencl().map_flags
+    note(TO_DEVICE if written else FROM_DEVICE, nbytes)
+    how = flags.WRITE_INVALIDATE_REGION if written else flags.READ
+    view, _ = opencl.pyopencl().enqueue_map_buffer(queue, memory, how, 0, (nbytes,), np.uint8, is_blocking=written)
+    return view, view.base
 
 
 def finish(arrays: Iterable[Any], queue: Any) -> None:

@@ -80,6 +80,21 @@ def test_bench_keeps_every_sample_in_its_json(command, tmp_path):
     assert report["date"].startswith("20")
 
 
+def test_bench_counts_copies_when_asked(command, tmp_path):
+    short = ("bench", "model.onnx", "--duration", "0", "--warmup", "0", "--json", "b.json")
+    assert "Copies of a run" not in command(*short).out
+    assert "copies" not in json.loads((tmp_path / "b.json").read_text())
+
+    ran = command(*short, "--copies")
+
+    lines = [line for line in ran.out.splitlines() if line.startswith("Copies of a run ")]
+    assert [line.partition(": ")[0].removeprefix("Copies of a run ") for line in lines] == [
+        "from numpy arrays to numpy arrays",
+        "with inputs and results on the device",
+    ]
+    assert json.loads((tmp_path / "b.json").read_text())["copies"].keys() == {"numpy", "device"}
+
+
 def test_bench_prints_nothing_but_json_when_asked(command):
     ran = command("bench", "model.onnx", "--duration", "0", "--json", "-")
 
@@ -288,6 +303,7 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
             2,
             "error GPC2002: unknown target 'tpu'; targets are auto, cpu, cpu:PROCESSOR, opencl, opencl:NAME",
         ),
+        (["bench", "model.onnx", "--static", "--copies"], 2, "error GPC2028: --static measures nothing, --profile, "),
         (["bench", "model.onnx", "--static", "--profile"], 2, "error GPC2028: --static measures nothing, --profile, "),
         (["run", "model.onnx"], 2, "error GPC2109: not all inputs are given, missing: 'x' f32[3,5]; give each a"),
         (
