@@ -28,7 +28,7 @@ from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flat
 from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
 from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.pending import Pending, begin
-from gpucomp.runtime.states import States, StateSpec, held_by, state_spec
+from gpucomp.runtime.states import States, StateSpec, held_by, refuse_one_size, state_spec
 from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.workers import available_threads
 
@@ -389,6 +389,7 @@ class Executable:
 
     def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:
         if self._form.states:
+            refuse_one_size(self.states)
             return held_by(self, how).run(self, inputs, how)
         found = None if self._form.input_containers else as_they_are(inputs, self._expected[0])
         fits = found is not None and found[1] == self._expected[1]

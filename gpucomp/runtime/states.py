@@ -205,6 +205,15 @@ def held_by(exe: Executable, how: Options) -> States:
     return how.context.states
 
 
+def refuse_one_size(states: Sequence[StateSpec]) -> None:
+    """Raise ``UsageError`` (GPC2041) if a state grows: a program for one size always has as many rows before a run."""
+    if growing := next((state.name for state in states if state.grows), None):
+        raise UsageError(
+            f"state {quote(growing)} grows, and this executable is for one number of rows: run a context of the whole model",
+            code="GPC2041",
+        )
+
+
 def refuse_full(state: StateSpec, rows: int, more: int, dim: str) -> NoReturn:
     """Raise ``InputError`` (GPC2118) for a run that would append ``more`` rows to a state that has ``rows``."""
     raise InputError(

@@ -1,5 +1,6 @@
 """States in a context: a decoder's keys and values stay where they are from run to run."""
 
+import json
 import threading
 
 import numpy as np
@@ -9,8 +10,9 @@ from onnx import TensorProto
 import gpucomp
 from bench.decoder_model import Sizes, decoder
 from gpucomp import Dim
+from gpucomp.artifact import manifest
 from gpucomp.cli.compare import onnxruntime_session
-from gpucomp.errors import InputError, RunStoppedError, UsageError
+from gpucomp.errors import ArtifactError, InputError, RunStoppedError, UsageError
 from gpucomp.runtime.stopping import Stop
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
 from tests.onnx_builders import model, node, value
@@ -500,3 +502,36 @@ def test_a_token_at_a_time_has_sizes_in_no_extent():
         feed = tokens(1)
         wanted = peer.run(feed)
         assert all(close(context.run(feed)["logits"], wanted) for context in contexts)
+
+
+def test_an_executable_for_one_size_has_no_state_that_grows():
+    one = compiled().at(batch_size=1, sequence_length=1, past_sequence_length=5)
+
+    with pytest.raises(UsageError, match="grows, and this executable is for one number of rows") as error:
+        one.context().run(tokens(1))
+    assert error.value.code == "GPC2041"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"input": "nothing"}, "no input 'nothing'"),
+        ({"axis": 3}, "that is 64 long at axis 3"),
+        ({"axis": 7}, "that is 64 long at axis 7"),
+        ({"capacity": 65}, "that is 65 long at axis 2"),
+        ({"axis": -1}, "an axis and the dimension that grows along it"),
+        ({"dim": ""}, "an axis and the dimension that grows along it"),
+        ({"output": "logits"}, "output 'logits', or a state in place"),
+        ({"why": "of this"}, "output 'present.0.key', or a state in place"),
+        ({"rows": -1}, "a whole number"),
+        ({"axis": "2"}, "a whole number"),
+    ],
+)
+def test_a_damaged_file_has_no_such_states(change, told):
+    plan = compiled().at(batch_size=1, sequence_length=1, past_sequence_length=5).plan
+    data = json.loads(manifest.dumps(manifest.data_of(plan)))
+    assert manifest.plan_of(data).states == plan.states
+    data["states"][0] |= change
+
+    with pytest.raises(ArtifactError, match=told):
+        manifest.plan_of(data)
