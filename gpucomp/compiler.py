@@ -29,11 +29,13 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
+from gpucomp.kernel.states import settled
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
 from gpucomp.planning import Rendered, RenderedVariants, make_open_plan, make_plan, report
 from gpucomp.refusal import Refusal
 from gpucomp.rewrite.pipeline import Pass
+from gpucomp.rewrite.states import Given, pairs_of, with_states
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import TensorSpec
@@ -70,20 +72,33 @@ def compile(
     observer: Callable[[PassRecord], None] | None = None,
     specialise_for: Sequence[Mapping[str, Any]] = (),
     usual: Mapping[str, traces.Given | None] | None = None,
+    states: Given = None,
 ) -> Executable:
     """As ``gpucomp.compile``, but never from the cache of models, and nothing in the background. ``usual``: what is in
-    ``shapes_from``, by what messages call each.
+    ``shapes_from``, by what messages call each. ``states`` can be those of ``rewrite.states.with_states``.
     """
     if has_dims(shapes):
         options = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32, "records": picks_of(records)}
-        return _for_any_shape(model, targets.resolve(target), shapes or {}, options, specialise_for, usual or {})
+        return _for_any_shape(
+            model, targets.resolve(target), shapes or {}, options, specialise_for, usual or {}, states
+        )
     with watched(progress or silent) as tell:
         device = targets.resolve(target)
         targets.require_compiler(device)
         picks = picks_of(records)
         with targets.begin(device) as begun:
             lowered = lower(
-                model, device, shapes, constants, precision, keep_fp32, tell, observer, picks, rendered=begun.start
+                model,
+                device,
+                shapes,
+                constants,
+                precision,
+                keep_fp32,
+                tell,
+                observer,
+                picks,
+                rendered=begun.start,
+                states=states,
             )
             return finish(lowered, device, precision, tell, begun)
 
@@ -95,27 +110,42 @@ def _for_any_shape(
     options: Mapping[str, Any],
     specialise_for: Sequence[Mapping[str, Any]],
     usual: Mapping[str, traces.Given | None],
+    states: Given,
 ) -> Executable:
     """The executable for a range of shapes. The model is read once; it is translated here to tell what is wrong with it."""
     targets.require_compiler(device)
     narrow.require(options["precision"], device.features, device.name)
     proto, files = read(model)
     found = open_shapes(proto, shapes, options["constants"] or {})
+    pairs = pairs_of(states, *_names(proto))
+    found = found.with_empty(pairs)
     found = found.with_usual(traces.sizes_in(usual, found))
     declared = {tuple(one.values()): one for one in (found.sizes_from(g, "specialise_for") for g in specialise_for)}
-    opened = frontend.load_open(Source(proto, files), found, options["constants"])
+    kept = partial(with_states, states=pairs, dims=found.dims)
+    with frontend.keeping(pairs):
+        opened = frontend.load_open(Source(proto, files), found, options["constants"], kept)
     inputs, outputs = declared_inputs(proto, found), declared_outputs(proto, found)
     if not opened.rest and opened.varying() == set(found.dims):
         values = zip(opened.graph.output_names, opened.graph.outputs, strict=True)
         outputs = {name: (value.type.dtype.name, value.shape) for name, value in values}
 
     def make(at: Mapping[str, object], progress: Progress | None = None) -> Executable:
-        return compile(Source(proto, files), target=device.name, shapes=at, progress=progress, **options)
+        states = program.open_plan.plan.states if isinstance(program, OpenProgram) else ()
+        again = {**options, "states": states}
+        return compile(Source(proto, files), target=device.name, shapes=at, progress=progress, **again)
 
     program = _open_program(opened, device, options)
+    if pairs and isinstance(program, Refusal):
+        raise UnsupportedError(
+            f"states need a program for any size, which there is not: {program.reason}", code="GPC4015"
+        )
     ins, outs = (tuple(TensorSpec(name, *declared) for name, declared in some.items()) for some in (inputs, outputs))
     fixed = [(sizes, make(found.at(sizes))) for sizes in declared.values()]
     return AnyShapeExecutable(device.name, found, ins, outs, make, program, fixed)
+
+
+def _names(proto: ModelProto) -> tuple[list[str], list[str]]:
+    return [info.name for info in proto.graph.input], [info.name for info in proto.graph.output]
 
 
 def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any]) -> OpenProgram | Refusal:
@@ -130,6 +160,7 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
             with assuming(opened.conditions):
                 graph = rewritten(nonempty(opened.graph), device, precision, keep_fp32)
                 steps = kernels_of(graph, device, precision, keep_fp32)
+                graph = settled(graph, steps)
                 picks = picks_of(options["records"])
                 every = _Range(opened, device, (*recorded(picks, device), *TIERS) if picks else TIERS)
                 laid_out, rendered = render(steps, device, silent, picks, done=begun.start, every=every)
@@ -138,7 +169,15 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
                 [variants, {}] if variants else [{}]
             ):  # a device that refuses a variant may run the first schedules
                 plan, weights = make_open_plan(
-                    graph, laid_out, rendered, device, precision, keep_fp32, opened.shapes, opened.conditions, some
+                    graph,
+                    laid_out,
+                    rendered,
+                    device,
+                    precision,
+                    keep_fp32,
+                    opened.shapes,
+                    opened.conditions,
+                    some,
                 )
                 items = chain(rendered.values(), *(items for _, items in some.values()))
                 sources = {item.source.name: item.source for item in items}
@@ -166,7 +205,21 @@ class _Range:
     def examples(self) -> list[dict[str, int]]:
         """Sizes of the range that meet the conditions so far."""
         opened = self.opened
-        return [sizes for sizes in opened.shapes.spread(opened.example) if opened.conditions.hold_at(sizes)]
+        *less, greatest = opened.shapes.spread(opened.example)
+        some = [greatest] if opened.conditions.hold_at(greatest) else self._greatest()
+        return [sizes for sizes in less if opened.conditions.hold_at(sizes)] + some
+
+    def _greatest(self) -> list[dict[str, int]]:
+        """Where not all dimensions can be large together: about the greatest size of each, where the others are small."""
+        opened, found = self.opened, []
+        for name, dim in opened.shapes.dims.items():
+            sizes = opened.shapes.smallest()
+            sizes[name] = dim.high
+            while sizes[name] > dim.low and not opened.conditions.hold_at(sizes):
+                sizes[name] = dim.nearest(sizes[name] // 2)
+            if opened.conditions.hold_at(sizes):
+                found.append(sizes)
+        return found
 
     def choice(self, step: KernelStep) -> Choice:
         """The choice for the sizes of the innermost ``exemplified`` block."""
@@ -313,6 +366,7 @@ def lower(
     kernel_passes: Sequence[KernelPass] | None = None,
     watch: Callable[[str, Any], None] | None = None,
     rendered: Callable[[KernelSource], None] | None = None,
+    states: Given = None,
 ) -> Lowered:
     """The first half of ``compile``: turn ``model`` into kernels with schedules and sources. Raises the same errors.
 
@@ -322,7 +376,15 @@ def lower(
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
-    graph, dynamic_model = frontend.load_split(model, shapes=shapes, constants=constants)
+    pairs: Mapping[str, str] = {}
+    if states is not None:
+        proto, files = read(model)
+        model, pairs = Source(proto, files), pairs_of(states, *_names(proto))
+    with frontend.keeping(pairs):
+        graph, dynamic_model = frontend.load_split(model, shapes=shapes, constants=constants)
+    graph = with_states(graph, states)
+    if graph.states and dynamic_model:
+        raise UnsupportedError("states: a part of this model runs on the host, which keeps none", code="GPC4015")
     tell("rewrite", 0, 1)
     graph = rewritten(graph, device, precision, keep_fp32, pipeline=pipeline, observer=observer, watch=watch)
     tell("partition", 0, 1)
@@ -330,6 +392,7 @@ def lower(
     steps = kernels_of(
         graph, device, precision, keep_fp32, elsewhere, passes=kernel_passes, observer=observer, watch=watch
     )
+    graph = settled(graph, steps)
     laid_out, sources = render(steps, device, tell, picks, observer, watch, rendered)
     return Lowered(graph, laid_out, sources, steps, dynamic_model, keep_fp32)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from gpucomp.errors import InputError, quote
+from gpucomp.errors import InputError, UsageError, quote
 from gpucomp.extras import needs_compiler
 from gpucomp.ir.dims import has_dims
 from gpucomp.ir.traces import given_sizes, no_open_sizes
@@ -39,17 +39,16 @@ def compile(
     specialise: str = "never",
     specialise_for: Sequence[Mapping[str, Any]] = (),
     shapes_from: str | Path | Sequence[Mapping[str, Any]] = (),
+    states: Mapping[str, str] | str | None = None,
 ) -> Executable:
     """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.
 
-    target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is GPUCOMP_TARGET, or cpu if that is
-              not set
+    target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is GPUCOMP_TARGET, else cpu
     shapes    shapes of inputs with dynamic dimensions: ``{"x": (1, 3, 224, 224)}``. For a sequence: the list of its
               tensors' shapes. For an empty optional: ``None``. A size that each run decides is a ``Dim`` or a name:
               ``{"x": (Dim("batch", 1, 64), 3, "h", "w")}``
     constants values of inputs that become constants; needed if the value of an input decides a shape
-    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see
-              ``gpucomp.kernel.passes.precision``
+    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.kernel.passes.precision``
     keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
     records   a file or folder of tuning records, in addition to GPUCOMP_RECORDS and the shipped records
     progress  called with (stage, done, total) during the compilation
@@ -58,32 +57,41 @@ def compile(
               sizes that are run often, by a thread. Used if measured to be faster: see ``exe.report()``
     specialise_for  sets of sizes: each ``{"h": 224, "w": 224}``, or shapes: ``{"x": (1, 3, 224, 224)}``
     shapes_from  sets of sizes that runs will have, or a file with one on each line as JSON: what schedules are chosen for
+    states    inputs that the next run gets from outputs of this one, such as a decoder's keys and values: ``{"past.*":
+              "present.*"}``, or ``auto`` for names by convention. A context holds them on the device: ``exe.context()``. One
+              that grows along a dimension is updated in place, in memory for the dimension's largest size: see ``exe.states``
 
     The same call gives the artefact that it gave before, from GPUCOMP_CACHE, unless there is an ``observer``.
 
-    If shapes depend on data, for example after a NonMaxSuppression, the nodes from there on run on the host
-    (``Executable.dynamic_operators``).
+    If shapes depend on data, as after a NonMaxSuppression, the nodes from there on run on the host (``dynamic_operators``).
 
     Raises ``ModelError`` for a bad model, ``UnsupportedError`` with every unsupported operator at once, ``DeviceError``
-    if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for
-    records that cannot be read.
+    if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for bad records.
     """
     require_specialise(specialise, specialise_for, has_dims(shapes))
+    if states and specialise != "never":
+        raise UsageError("states: each run has other sizes, so there are none to specialise for", code="GPC2040")
     how: dict[str, Any] = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32}
-    declared = _declared(specialise_for, shapes_from, has_dims(shapes))
+    declared = _declared(specialise_for, shapes_from, has_dims(shapes)) | ({"states": states} if states else {})
     entry = entry_for(model, target, {"shapes": shapes, **how, **declared}, records) if observer is None else None
-    exe = entry.find() if entry is not None else None
     how |= {"target": target, "records": records}
+    exe = _kept(model, entry, how)
     if exe is None:
         from gpucomp import compiler  # takes longer to import than most models take to read
 
         exe = compiler.compile(model, shapes=shapes, progress=progress, observer=observer, **how, **declared)
         if entry is not None:
             entry.keep(exe)
-    elif isinstance(exe, AnyShapeExecutable):
-        exe.compile_with(partial(_again, model, cast(ModelCache, entry), how))
     if isinstance(exe, AnyShapeExecutable):
         exe.specialise(background=specialise == "background")
+    return exe
+
+
+def _kept(model: Any, entry: ModelCache | None, how: Mapping[str, Any]) -> Executable | None:
+    """The executable in the cache, which compiles the model again for sizes that its program is not for."""
+    exe = entry.find() if entry is not None else None
+    if entry is not None and isinstance(exe, AnyShapeExecutable):
+        exe.compile_with(partial(_again, model, entry, {**how, "states": exe.kept}))
     return exe
 
 

@@ -83,8 +83,11 @@ def open_plan(
     def told(value: Any) -> Any:
         return Place(recorder.place(value)) if isinstance(value, Size) else value
 
+    grown = {state.input for state in plan.states if state.grows}  # these have their capacity
+
     def shape_of(b: Buffer) -> tuple[Any, ...]:
-        if b.kind == INPUT and b.name in shapes.shapes:  # as it is declared: conditions can say the same otherwise
+        # as it is declared: conditions can say the same otherwise
+        if b.kind == INPUT and b.name in shapes.shapes and b.name not in grown:
             return tuple(Place(dims.index(n.name)) if isinstance(n, Dim) else n for n in shapes.shapes[b.name])
         return tuple(map(told, b.shape))
 
@@ -108,12 +111,12 @@ def open_plan(
         replace(r, count=told(r.count), advances=tuple(tuple(map(told, row)) for row in r.advances))
         for r in plan.repeats
     )
+    states = tuple(replace(one, rows=told(one.rows)) for one in plan.states)
     noted = tuple(
         (recorder.place(c.size * denominator(c.size.terms)), c.relation, truth)
         for c, truth in conditions.conditions.items()
     )
     decided = tuple(replace(one, points=recorder.place(one.points)) for one in choices)
     formulas = Formulas(dims, tuple(recorder.steps))
-    return OpenPlan(
-        replace(plan, buffers=buffers, kernels=kernels, repeats=repeats), formulas, noted, orders, alignment, decided
-    )
+    opened = replace(plan, buffers=buffers, kernels=kernels, repeats=repeats, states=states)
+    return OpenPlan(opened, formulas, noted, orders, alignment, decided)

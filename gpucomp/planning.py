@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -80,6 +81,10 @@ class _Builder:
     repeats: list[Repeat] = field(default_factory=list)
     open: _Open | None = None
 
+    @cached_property
+    def in_place(self) -> dict[Value, Value]:
+        return self.graph.in_place()
+
     def add(self, kind: str, name: str, type: TensorType) -> int:
         self.buffers.append(Buffer(kind, name, type.dtype.name, type.shape, type.nbytes))
         return len(self.buffers) - 1
@@ -101,7 +106,9 @@ class _Builder:
     def write(self, value: Value, type: TensorType, step: int) -> int:
         """The buffer of a value that ``step`` writes as ``type``, which can be narrower than the value's own between kernels."""
         if value not in self.position:
-            if value in self.graph.outputs:
+            if value in self.in_place:
+                self.position[value] = self.read(self.in_place[value])
+            elif value in self.graph.outputs:
                 name = self.graph.output_names[self.graph.outputs.index(value)]
                 self.position[value] = self.add(OUTPUT, name, value.type)
             else:
@@ -325,7 +332,8 @@ def _planned(
         else:
             builder.add_kernel_step(number, step, rendered[step])
         builder.end_repeat(number)
-    outputs = tuple(builder.read(v) for v in graph.outputs)
+    returned = [k for k, v in enumerate(graph.outputs) if v not in builder.in_place]
+    outputs = tuple(builder.read(graph.outputs[k]) for k in returned)
     buffers, arena, live = _lay_out(builder, target.alignment)
     weights = [b for b in buffers if b.kind == WEIGHT]
     plan = Plan(
@@ -337,7 +345,7 @@ def _planned(
         launches=tuple(builder.launches),
         inputs=tuple(builder.position[v] for v in graph.inputs),
         outputs=outputs,
-        output_names=graph.output_names,
+        output_names=tuple(graph.output_names[k] for k in returned),
         arena_bytes=arena,
         live_bytes=live,
         model=graph.name,
@@ -347,6 +355,7 @@ def _planned(
         input_containers=dict(graph.input_containers),
         output_containers=dict(graph.output_containers),
         repeats=tuple(builder.repeats),
+        states=graph.states,
         cache_bytes=target.cache_bytes if builder.repeats else CACHE_BYTES,
     )
     return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}, builder

@@ -55,9 +55,12 @@ class Array:
         return Array(self.cupy, array, self.cupy.cuda.get_current_stream())
 
     def set(self, array: np.ndarray) -> None:
-        """Complete when it returns, as copies of memory that is not pinned are."""
+        """By the default stream, waiting for it."""
+        assert array.shape == self.shape
+        assert array.dtype == self.dtype
+        source = np.ascontiguousarray(array)
         self.cupy.call(
-            "cuMemcpyHtoDAsync", self.data.ptr, array.ctypes.data, array.nbytes, self.cupy.default_stream.ptr
+            "cuMemcpyHtoDAsync", self.data.ptr, source.ctypes.data, source.nbytes, self.cupy.default_stream.ptr
         )
         self.cupy.default_stream.synchronize()
 

@@ -536,6 +536,11 @@ CASES: dict[str, list[Case]] = {
         Case((sample(I8, 3, 2), sample(I8, 0, 2), sample(I8, 1, 2)), {"axis": 0}),
         Case((special(F32),), {"axis": 0}),
     ),
+    "Append": identical(
+        Case((sample(F32, 2, 7, 3), sample(F32, 2, 2, 3, seed=1)), {"axis": 1, "at": 4}),
+        Case((sample(I8, 5, 2), sample(I8, 5, 2, seed=1)), {"axis": 1, "at": 0}),
+        Case((sample(F16, 3), sample(F16, 0)), {"axis": 0, "at": 3}),
+    ),
     "Slice": identical(
         Case((sample(F32, 5, 7),), {"starts": (1, 6), "steps": (2, -3), "sizes": (2, 3)}),
         Case((sample(I32, 5, 7),), {"starts": (0, 2), "steps": (1, 1), "sizes": (5, 1)}),

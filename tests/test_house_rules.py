@@ -481,6 +481,7 @@ def test_only_sessions_that_are_measured_are_made_elsewhere():
 
     assert found == {
         "gpucomp/cli/compare.py",
+        "bench/decoding.py",
         "bench/serving.py",
         "bench/suite.py",
         "bench/cpu/accuracy.py",

@@ -34,6 +34,7 @@ from gpucomp.artifact.plan import (
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
 from gpucomp.errors import ArtifactError, UnsupportedError, quote
 from gpucomp.ir.run_numbers import MAGIC, SHIFT, SIZE
+from gpucomp.ir.state import State
 from gpucomp.ir.types import DTYPES, NAMED, STRING, DType, dtype_of
 
 MAX_BYTES = 64 << 20  # size of the manifest
@@ -272,6 +273,18 @@ _REPEAT = _record(
     },
     Repeat,
 )
+_STATE = _record(
+    {
+        "input": _text,
+        "output": _text,
+        "axis": _integer(-1, MAX_RANK - 1),
+        "dim": _text,
+        "capacity": _SIZE,
+        "rows": _sized(_SIZE),
+        "why": _text,
+    },
+    State,
+)
 _PLAN = _record(
     {
         "target": _text,
@@ -293,9 +306,10 @@ _PLAN = _record(
         "output_containers": _table(_text, _names),
         "repeats": _list(_REPEAT),
         "cache_bytes": _SIZE,
+        "states": _list(_STATE),
     },
     Plan,
-    later=("repeats", "cache_bytes"),
+    later=("repeats", "cache_bytes", "states"),
 )
 
 
@@ -355,6 +369,7 @@ def check_plan(plan: Plan) -> None:
         elif any(plan.buffers[a].kind not in (TEMP, OUTPUT) for a in launch.args[launch.inputs :]):
             _refuse(where, f"host operator {quote(launch.host)} writes to a buffer that is not {TEMP} or {OUTPUT}")
     _check_repeats(plan)
+    _check_states(plan)
     for what, positions in (("inputs", plan.inputs), ("outputs", plan.outputs)):
         if any(p >= len(plan.buffers) for p in positions):
             _refuse(f"plan.{what}", f"buffers {list(positions)} do not all exist")
@@ -390,6 +405,22 @@ def _check_tensor_maps(plan: Plan, launch: Launch, where: str) -> None:
             _refuse(where, fault)
 
 
+def _check_states(plan: Plan) -> None:
+    """Raise ``ArtifactError`` unless every state is an input, which grows along one of its axes or is replaced by an output."""
+    shapes = {plan.buffers[p].name: plan.buffers[p].shape for p in plan.inputs if p < len(plan.buffers)}
+    for k, state in enumerate(plan.states):
+        where = f"plan.states[{k}]"
+        shape = shapes.get(state.input, ())
+        if state.input not in shapes or (state.grows and shape[state.axis : state.axis + 1] != (state.capacity,)):
+            _refuse(where, f"no input {quote(state.input)} that is {state.capacity} long at axis {state.axis}")
+        if state.in_place == (state.output in plan.output_names):
+            _refuse(where, f"output {quote(state.output)}, or a state in place, expected")
+        if state.grows != bool(state.dim) or (state.grows and not state.in_place):
+            _refuse(where, "an axis and the dimension that grows along it expected")
+    if len({state.input for state in plan.states}) < len(plan.states):
+        _refuse("plan.states", "an input occurs twice")
+
+
 def _check_repeats(plan: Plan) -> None:
     """Raise ``ArtifactError`` unless the loops are apart from each other and their arguments stay within their buffers."""
     end = 0
@@ -418,9 +449,11 @@ def data_of(plan: Plan) -> dict[str, object]:
     for fields, launch in zip(launches, plan.launches, strict=True):
         fields["attributes"] = {n: _plain(v, f"{launch.host}.{n}") for n, v in launch.attributes.items()}
     loops = {"repeats": [_fields(r) for r in plan.repeats], "cache_bytes": plan.cache_bytes}
+    states = {"states": [_fields(one) for one in plan.states]}
     return (
-        {name: value for name, value in _fields(plan).items() if name not in loops}
+        {name: value for name, value in _fields(plan).items() if name not in loops | states}
         | (loops if plan.repeats else {})  # left out where there are none, as earlier versions did
+        | (states if plan.states else {})
         | {
             "buffers": [_with_numbers(b) for b in plan.buffers],
             "kernels": [

@@ -217,11 +217,18 @@ def _inputs(plan: Plan, dims: Mapping[str, Dim]) -> dict[str, tuple[int | Dim, .
     parts = {name for names in plan.input_containers.values() for name in names or ()}
     order = list(dims.values())
     found: dict[str, tuple[int | Dim, ...]] = {}
+    grown = {state.input: state for state in plan.states if state.grows}
     for position in plan.inputs:
         buffer = plan.buffers[position]
         if any(isinstance(n, Place) and n.number >= len(order) for n in buffer.shape):
             refuse(f"plan.buffers[{position}]", "an extent of an input is a number or a dimension")
-        shape = tuple(order[n.number] if isinstance(n, Place) else n for n in buffer.shape)
+        shape: tuple[int | Dim, ...] = tuple(order[n.number] if isinstance(n, Place) else n for n in buffer.shape)
+        if (state := grown.get(buffer.name)) is not None:  # the buffer has its capacity
+            if state.dim not in dims or dims[state.dim].high != shape[state.axis]:
+                refuse(
+                    "plan.states", f"a dimension that ends at {shape[state.axis]} expected, found {quote(state.dim)}"
+                )
+            shape = (*shape[: state.axis], dims[state.dim], *shape[state.axis + 1 :])
         if buffer.name not in parts:
             found[buffer.name] = shape
         elif any(isinstance(n, Dim) for n in shape):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain
 from operator import itemgetter
@@ -64,8 +64,9 @@ class Choices:
 class OpenPlan:
     """A plan with formulas, which is right for sizes that meet ``conditions``.
 
-    plan        shapes and bytes of buffers, work-groups of kernels, numbers of their tensor maps and their ``numbers`` can be
-                a ``Place``. A number of a kernel is a pair of its kind and a place, see ``gpucomp.kernel.run_sizes``
+    plan        shapes and bytes of buffers, work-groups of kernels, numbers of their tensor maps, their ``numbers`` and the
+                rows of states can be a ``Place``. A number of a kernel is a pair of its kind and a place, see
+                ``gpucomp.kernel.run_sizes``
     conditions  (place, relation, truth): whether the number at the place is in this relation to 0
     orders      how temporaries may lie in the arena: of each the stacks, in an order in which offsets can be computed. In one
                 of them, any two that live at the same time are in a fixed order, whatever their sizes. A plan takes the
@@ -123,11 +124,7 @@ class OpenPlan:
         nbytes = t.nbytes.copy()
         for position, which in t.open_buffers:
             nbytes[position] = bytes_of[which]
-        offsets, arena = placed(self.orders[0], nbytes, self.alignment)
-        for order in self.orders[1:]:
-            others, other = placed(order, nbytes, self.alignment)
-            if other < arena:
-                offsets, arena = others, other
+        offsets, arena = self._placed(bytes_of, nbytes)
         if max(bytes_of, default=0) > MOST_BYTES or arena > MOST_BYTES:
             raise damaged(f"more than {MOST_BYTES} bytes at {dict(sizes)}")
         if max(itemgetter(*t.groups)(values)) > MOST_GROUPS:
@@ -140,6 +137,20 @@ class OpenPlan:
                 if fault := one.fault(nbytes[launch.args[one.parameter]]):
                     raise damaged(f"{fault} at {dict(sizes)}")
         return sized
+
+    def _placed(self, bytes_of: Sequence[int], nbytes: Sequence[int]) -> tuple[list[int], int]:
+        """The offsets, and the bytes of the arena, in the order that takes the fewest. ``bytes_of`` decide all ``nbytes``."""
+        units = [-(-n // self.alignment) for n in bytes_of]
+        if self._latest and self._latest[0][0] == units:  # as for most of a decoder's tokens
+            return self._latest[0][1]
+        found = min((placed(order, nbytes, self.alignment) for order in self.orders), key=itemgetter(1))
+        self._latest[:] = [(units, found)]
+        return found
+
+    @cached_property
+    def _latest(self) -> list[tuple[list[int], tuple[list[int], int]]]:
+        """The sizes that were placed last, in units of the alignment, and where."""
+        return []
 
     def _loop(self, repeat: Repeat, numbers: Sequence[int], nbytes: Sequence[int], sizes: Mapping[str, int]) -> Repeat:
         """The loop at ``sizes``. Raises ``ArtifactError`` if it would leave a buffer."""
@@ -222,6 +233,20 @@ class Sized:
         fields["offset"] = offset
         return _made(Buffer, fields)
 
+    def varies(self, position: int) -> bool:
+        """Whether the buffer at ``position`` is another one at other sizes."""
+        t = self._source._template
+        return position in t.shape_of or position in t.numbered or self.offsets[position] >= 0
+
+    def appended(self) -> dict[str, int]:
+        """How many rows a run appends to each state that grows, by its input."""
+        values = self._values
+        return {
+            one.input: values[one.rows.number] if isinstance(one.rows, Place) else one.rows
+            for one in self.form.states
+            if one.grows
+        }
+
     @property
     def varying(self) -> frozenset[str]:
         """The kernels whose sizes each run decides. Their operations and traffic in ``plan`` are those of another size."""
@@ -250,6 +275,7 @@ class Sized:
             "kernels": tuple(kernels),
             "arena_bytes": self.arena_bytes,
             "repeats": self.repeats,
+            "states": tuple(replace(one, rows=self.appended().get(one.input, 0)) for one in form.states),
         }
         return _made(Plan, vars(form) | changed)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpucomp.artifact.tensor_map import TensorMap
+from gpucomp.ir.state import State
 
 # families that do fewer than are counted, which are those of the convolution
 FEWER_OPERATIONS = ("contraction/winograd",)
@@ -121,6 +122,8 @@ class Plan:
 
     ``input_containers`` and ``output_containers`` map each sequence or optional of the model to the names of the inputs
     or outputs that hold its elements, or to ``None`` for an empty optional; see ``Graph``.
+
+    ``states`` are the inputs that a context keeps from run to run.
     """
 
     target: str
@@ -142,6 +145,7 @@ class Plan:
     output_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     repeats: tuple[Repeat, ...] = ()
     cache_bytes: int = CACHE_BYTES
+    states: tuple[State, ...] = ()
 
     def counts(self) -> list[int]:
         """How often each launch runs."""

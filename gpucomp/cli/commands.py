@@ -28,7 +28,7 @@ from gpucomp.cli.opening import (
     open_model,
     shapes_told_by,
 )
-from gpucomp.cli.options import ModelOptions, inputs, model, model_options, page, shapes_from
+from gpucomp.cli.options import ModelOptions, inputs, model, model_options, page, shapes_from, states
 from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
@@ -118,6 +118,7 @@ def gpucomp(plugins: tuple[str, ...]) -> None:
 @gpucomp.command()
 @shapes_from("choose schedules for", "shapes_from")
 @model_options
+@states
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .gpuc file to write.")
 def compile(
     how: ModelOptions,
@@ -139,6 +140,7 @@ def compile(
 
 @gpucomp.command()
 @model_options
+@states
 @inputs
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write each output to this folder, as .npy.")
 @click.option(
@@ -167,7 +169,7 @@ def run(
     exe = open_model(how, files, runs=True, needs_inputs=True)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     with progress("running"):
-        outputs = exe.run(given)
+        outputs = exe.context().run(given) if exe.states else exe.run(given)
     click.echo("\n".join(show.tensor(name, array) for name, array in outputs.items()))
     if output_dir is not None:
         for name, path in tensors.write_outputs(output_dir, outputs).items():

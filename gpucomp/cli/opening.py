@@ -42,6 +42,7 @@ def open_model(
             "--precision": how.precision not in ("fp32", plan.precision),
             "--keep-fp32": bool(how.keep_fp32),
             "--shapes-from": how.shapes_from is not None,
+            "--states": bool(how.states),
             "--target": bool(how.target) and how.target not in (exe.target, plan.kind),
         }
         if too_late := " and ".join(option for option, given in late.items() if given):
@@ -64,6 +65,8 @@ def open_model(
         options["records"] = how.records
     if how.shapes_from is not None:
         options["shapes_from"] = how.shapes_from
+    if how.states:
+        options["states"] = "auto" if how.states == ("auto",) else tensors.parse_states(how.states)
     with progress(f"compiling {path.name}") as report:
         try:
             return package.compile(path, shapes=sizes, progress=report, **options)

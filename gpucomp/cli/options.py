@@ -23,6 +23,10 @@ SHAPES_HELP = (
     "sequence's tensors, none is an empty optional. check, compile, inspect, run, tune and bench also take "
     "{h}, {h:32..1536} and {h:32..1536:32}: a size that each run decides."
 )
+STATES_HELP = (
+    "Inputs that a context keeps from run to run, each with the output that it becomes: 'past.*=present.*', where * is the same "
+    "text; or auto, for names by convention. May repeat."
+)
 CONSTANTS_HELP = "Compile an input in as a constant: a number, or a list such as 1,1,2,2. May repeat."
 PRECISION_HELP = "Types that numbers may be rounded to."
 SAMPLERS_HELP = "model (default), genetic, random, grid, tpe, cmaes, or an optuna sampler as package.module:Class."
@@ -50,6 +54,7 @@ class ModelOptions:
     keep_fp32: tuple[str, ...] = ()
     records: Path | None = None
     shapes_from: Path | None = None
+    states: tuple[str, ...] = ()
 
     @property
     def target_name(self) -> str:
@@ -89,6 +94,10 @@ def shapes_from(does: str, name: str = "trace_file") -> Callable[[Command], Comm
         metavar="TRACE.jsonl",
         help=f"For a model for any size: {does} the sizes in this file, a JSON object of sizes or of shapes on each line.",
     )
+
+
+def states(function: Command) -> Command:
+    return click.option("--states", multiple=True, metavar="auto|IN=OUT", help=STATES_HELP)(function)
 
 
 def inputs(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -129,6 +129,7 @@ def summary(exe: Executable) -> list[str]:
         *([f"precision {exe.plan.precision}"] if exe.plan.precision != "fp32" else []),
         *(f"input     {spec}" for spec in exe.inputs),
         *(f"output    {spec}" for spec in exe.outputs),
+        *states(exe),
         f"kernels   {len(infos)}: {families}" if infos else "kernels   0",
         *memory(exe),
     ]
@@ -140,6 +141,18 @@ def summary(exe: Executable) -> list[str]:
             f"{counted(op for op, _ in exe.dynamic_operators)}"
         )
     return lines
+
+
+def states(exe: Executable) -> list[str]:
+    """What a context keeps from run to run, a line for those that are alike."""
+    found: dict[str, list[str]] = {}
+    for one in exe.states:
+        room = f", room for {several(one.capacity, 'row')}" if one.grows else ""
+        found.setdefault(f"in place{room}" if one.in_place else f"made anew: {one.why}", []).append(one.name)
+    return [
+        f"state     {plain(names[0])}{f' and {len(names) - 1} more' if names[1:] else ''} {how}"
+        for how, names in found.items()
+    ]
 
 
 def open_summary(exe: AnyShapeExecutable) -> list[str]:
@@ -158,6 +171,7 @@ def open_summary(exe: AnyShapeExecutable) -> list[str]:
         *(f"where     {plain(condition)}" for condition in where),
         *(f"input     {plain(spec)}" for spec in exe.inputs),
         *(f"output    {plain(spec)}" for spec in exe.outputs),
+        *states(exe),
         f"kernels   {len(infos)}: {counted(info.family for info in infos)}" if infos else "kernels   0",
         *([f"variants  {several(len(opened.choices), 'kernel')} chosen by the sizes"] if opened.choices else []),
         *(f"fixed     a program for {_sizes(sizes)}" for sizes, _ in contents.fixed),

@@ -128,6 +128,21 @@ def parse_constants(texts: Sequence[str]) -> dict[str, Any]:
     return constants
 
 
+def parse_states(texts: Sequence[str]) -> dict[str, str]:
+    """``["past.*=present.*"]`` to ``{"past.*": "present.*"}``."""
+    states: dict[str, str] = {}
+    for text in texts:
+        name, _, output = text.partition("=")
+        if not name or not output:
+            raise UsageError(
+                f"--states {quote(text)}: auto alone, or IN=OUT expected: 'past.*=present.*'", code="GPC2040"
+            )
+        if name in states:
+            raise _given_twice("--states", name)
+        states[name] = output
+    return states
+
+
 def _given_twice(option: str, name: str) -> UsageError:
     return UsageError(f"{option}: input {quote(name)} is given twice; give it once", code="GPC2026")
 

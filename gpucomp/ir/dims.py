@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import cycle
@@ -37,12 +37,14 @@ class OpenShapes:
         return {dim.name: dim for dim in found if isinstance(dim, Dim)}
 
     def sizes(self, given: Mapping[str, Sequence[int]]) -> dict[str, int]:
-        """The size of each dimension in the shapes ``given``, whose ranks fit.
+        """The size of each dimension in the shapes ``given``, whose ranks fit; all but states are given.
 
         Raises ``InputError``: GPC2111 for a size outside its range, GPC2112 for two sizes of one dimension.
         """
         found: dict[str, int] = {}
         for name, axis, dim in self._places:
+            if name not in given:
+                continue
             size = given[name][axis]
             if size not in dim:
                 raise InputError(
@@ -109,6 +111,18 @@ class OpenShapes:
                     )
         found = self.sizes({name: [int(size) for size in given[name]] for name in self.shapes})
         return {name: found[name] for name in self.dims}
+
+    def with_empty(self, states: Collection[str]) -> OpenShapes:
+        """These shapes, in which a dimension that only ``states`` have can be 0, unless its range was declared."""
+        elsewhere = {dim.name for name, _, dim in self._places if name not in states}
+        wider = {
+            name: replace(dim, low=0) for name, dim in self.dims.items() if name not in elsewhere and dim == Dim(name)
+        }
+        shapes = {
+            name: tuple(wider.get(n.name, n) if isinstance(n, Dim) else n for n in shape)
+            for name, shape in self.shapes.items()
+        }
+        return replace(self, shapes=shapes) if wider else self
 
     def with_usual(self, usual: Sequence[Sizes]) -> OpenShapes:
         """These shapes, of which runs are expected to have ``usual`` ones, each as often as it comes."""

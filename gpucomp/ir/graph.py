@@ -19,6 +19,7 @@ import numpy as np
 
 from gpucomp.errors import ShapeError, quote
 from gpucomp.ir.size import Size, hint, is_assuming
+from gpucomp.ir.state import State
 from gpucomp.ir.types import DType, TensorType, type_of
 
 MAX_RANK = 32  # the largest rank that all of numpy's functions support
@@ -250,6 +251,8 @@ class Graph:
     ``input_containers`` and ``output_containers`` map each sequence or optional of the model to the names of the inputs
     or outputs that hold its elements, or to ``None`` for an empty optional. A sequence of maps as an output is stored
     as two outputs: a tensor with its own name, with one row per map, and the keys.
+
+    ``states`` are inputs that a context keeps. One that grows has its capacity as an input; as an output it is an ``Append``.
     """
 
     inputs: tuple[Value, ...]
@@ -258,10 +261,17 @@ class Graph:
     name: str = ""
     input_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     output_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    states: tuple[State, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.output_names:
             object.__setattr__(self, "output_names", tuple(f"output{i}" for i in range(len(self.outputs))))
+
+    def in_place(self) -> dict[Value, Value]:
+        """The outputs that lie in the memory of an input, and these inputs."""
+        inputs = dict(zip(self.input_names, self.inputs, strict=True))
+        outputs = dict(zip(self.output_names, self.outputs, strict=True))
+        return {outputs[one.output]: inputs[one.input] for one in self.states if one.in_place}
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from gpucomp.expr.core import Const, Expr, Reduce, Var, index, loads, reduce, transform, var, walk
@@ -15,13 +16,18 @@ from gpucomp.kernel.body import Contraction
 from gpucomp.kernel.ir import FusedLayers, Kernel
 
 
+@lru_cache(maxsize=4096)
 def has_sizes(kernel: Kernel) -> bool:
-    """Whether an extent of ``kernel`` is a size that each run decides."""
+    """Whether an extent of ``kernel``, or a number in its expressions, is a size that each run decides."""
     if isinstance(kernel.body, FusedLayers):
         return any(has_sizes(layer.kernel) for layer in kernel.body.layers)
     shapes = (extent for type in kernel.params for extent in type.shape)
     axes = (axis.extent for group in kernel.body.axes().values() for axis in group)
-    return any(isinstance(extent, Size) for extents in (shapes, axes) for extent in extents)
+    if any(isinstance(extent, Size) for extents in (shapes, axes) for extent in extents):
+        return True
+    every = chain(kernel.body.expressions(), *(store.expressions() for store in kernel.stores))
+    numbers = (n.value for e in every for n in walk(e) if isinstance(n, Const))
+    return any(isinstance(number, Size) for number in numbers)
 
 
 def example_of(kernel: Kernel) -> Kernel:

@@ -30,7 +30,9 @@ from gpucomp.expr.core import (
     Load,
     Reduce,
     Select,
+    axes_of,
     index,
+    load,
     reduces,
     walk,
 )
@@ -127,6 +129,7 @@ class Grouping:
         self.position = {node: i for i, node in enumerate(self.nodes)}
         self.consumers = graph.consumers()
         self.is_output = set(graph.outputs)
+        self.appended = {value for value in graph.in_place() if value.op is ops.Append}
         self.algorithms: dict[Value, Algorithm | None] = {}
         self.group: dict[Value, Group] = {}
         self.inlined: dict[Value, Footprint] = {}
@@ -144,6 +147,9 @@ class Grouping:
             node = value.node
             if node.op in (Input, Constant, Sizes) or on_host(node):
                 self.algorithms[value] = None
+            elif value in self.appended:  # what a kernel computes of it
+                axes = axes_of(node.inputs[1].shape)
+                self.algorithms[value] = Algorithm(axes, load(1, axes, value.type.dtype))
             else:
                 assert node.op.algorithm is not None
                 found = node.op.algorithm(*(v.type for v in node.inputs), **node.attrs)
@@ -185,7 +191,9 @@ class Grouping:
 
     def _place(self, value: Value) -> None:
         node = value.node
-        if self.algorithm(value) is None:
+        if value in self.appended:
+            self._append(value)
+        elif self.algorithm(value) is None:
             self.host[value] = (self.position[node],)
         elif self.reduces(value):
             if not self._accompanies(value):
@@ -325,6 +333,19 @@ class Grouping:
             owner.parts.append((value, k))
         self.written_in_parts[value] = max(g.order for g in owners if g is not None)
         return True
+
+    def _append(self, value: Value) -> None:
+        """The kernel that computes new rows stores them in the state's memory; rows of no kernel are copied there by one."""
+        state, rows = value.inputs
+        owner = self.group.get(rows)
+        fits = owner is not None and len(self._pending(owner, value)) + len(owner.parts) <= MAX_STORES
+        if owner is None or not fits or self.latest(state) > owner.order:
+            self._start(value, (self.position[value.node],))
+            self.place[value] = appended_at(value, self.place[value])
+            owner = self.group.pop(value)  # nothing joins it: it is stored rows first
+        else:
+            owner.parts.append((value, 1))
+        self.written_in_parts[value] = owner.order
 
     def _pending(self, group: Group, joining: Value) -> list[Value]:
         """Members of ``group`` that have to be stored if ``joining`` becomes a member."""
@@ -494,6 +515,12 @@ def is_scalar(value: Value) -> bool:
     """Whether ``value`` is one number that is known before a run, or that follows from the run's sizes."""
     known = value.op in (Constant, Sizes)
     return known and is_one(value.type.size) and not value.type.dtype.storage_only
+
+
+def appended_at(value: Value, at: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The index in the memory of a state, for an ``Append``, of the element that the new rows have at index ``at``."""
+    axis, start = value.attrs["axis"], value.attrs["at"]
+    return tuple(simplify(a + start) if d == axis else a for d, a in enumerate(at))
 
 
 def pushed(movement: Value, operand: int, at: Sequence[Expr]) -> tuple[Expr, ...]:

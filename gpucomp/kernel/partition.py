@@ -20,7 +20,7 @@ from gpucomp.expr.core import (
 from gpucomp.expr.lower import is_short
 from gpucomp.ir.graph import Graph, Node, Value, constant_value
 from gpucomp.kernel import Store
-from gpucomp.kernel.grouping import FEW_CHOICES, Group, Grouping, Order, Policy, is_scalar, pushed
+from gpucomp.kernel.grouping import FEW_CHOICES, Group, Grouping, Order, Policy, appended_at, is_scalar, pushed
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 
@@ -71,7 +71,8 @@ class _Composer:
         groups, group = self.groups, self.group
         algorithm = groups.algorithm(group.anchor)
         assert algorithm is not None
-        for value in group.anchor.inputs:  # parameters in the order of the operator's inputs
+        appends = group.anchor in groups.appended  # it reads no state
+        for value in group.anchor.inputs[appends:]:  # parameters in the order of the operator's inputs
             if value not in groups.inlined and not is_scalar(value):
                 self.inputs.setdefault(value, len(self.inputs))
         elements = {group.anchor: self.expand(algorithm, algorithm.axes, group.anchor, {})}
@@ -86,7 +87,9 @@ class _Composer:
                 stored.append((member, elements[member], groups.place[member]))
         for concat, k in group.parts:
             part = concat.inputs[k]
-            stored.append((concat, elements[part], pushed(concat, k, groups.place[part])))
+            at = groups.place[part]
+            place = appended_at(concat, at) if concat in groups.appended else pushed(concat, k, at)
+            stored.append((concat, elements[part], place))
         targets = list(dict.fromkeys(v for v, _, _ in stored))
         first = len(self.inputs)
         stores = tuple(Store(first + targets.index(v), at, value) for v, value, at in stored)
@@ -190,6 +193,8 @@ def _why(plan: Grouping, group: Group) -> str:
                 reasons.append(plan.reasons[member])
             else:
                 reasons.append(f"read by {reader.op}{f' {quote(reader.node.name)}' if reader.node.name else ''}")
-    if any(c is not None for c, _ in group.parts):
-        reasons.append("stores its part of a Concat")
+    kinds = {
+        "appends to a state" if whole in plan.appended else "stores its part of a Concat" for whole, _ in group.parts
+    }
+    reasons += sorted(kinds)
     return "; ".join(dict.fromkeys(reasons))

@@ -81,6 +81,7 @@ from gpucomp.ops.indexing import (
     ScatterND,
 )
 from gpucomp.ops.movement import (
+    Append,
     Concat,
     Expand,
     Iota,
@@ -133,6 +134,7 @@ __all__ = [
     "AdaptiveRoiAlign",
     "Add",
     "And",
+    "Append",
     "ArgMax",
     "ArgMin",
     "Asin",

@@ -106,6 +106,38 @@ def _concat_push(operand: int, at: Sequence[Expr], *parts: TensorType, axis: int
     return tuple(a + start if d == axis else a for d, a in enumerate(at))
 
 
+@op("Append")
+def Append(state: TensorType, rows: TensorType, *, axis: int, at: int) -> TensorType:
+    """``state`` with ``rows`` in place of those from ``at`` on along ``axis``. They must be inside ``state``.
+
+    ``rewrite.states`` makes such nodes for states of the graph: these results lie in the memory of ``state``, which nothing else
+    reads, and a kernel stores the rows and touches no others.
+    """
+    expect_axis(axis, state.rank)
+    if rows.dtype is not state.dtype or rows.rank != state.rank:
+        raise ValueError(f"{rows} and {state} differ in element type or rank")
+    if any(a != b for d, (a, b) in enumerate(zip(rows.shape, state.shape, strict=True)) if d != axis):
+        raise ValueError(f"{rows} and {state} differ outside axis {axis}")
+    if not 0 <= at <= at + rows.shape[axis] <= state.shape[axis]:
+        raise ValueError(f"rows {at} to {at + rows.shape[axis] - 1} at axis {axis} are not inside {state}")
+    return state
+
+
+@Append.define("reference")
+def _append_reference(state: np.ndarray, rows: np.ndarray, *, axis: int, at: int) -> np.ndarray:
+    result = state.copy()
+    result[(slice(None),) * axis + (slice(at, at + rows.shape[axis]),)] = rows
+    return result
+
+
+@Append.define("algorithm")
+def _append_algorithm(state: TensorType, rows: TensorType, *, axis: int, at: int) -> Algorithm:
+    axes = axes_of(state.shape)
+    there = [a - at if d == axis else a for d, a in enumerate(axes)]
+    new = both([axes[axis] >= at, axes[axis] < at + rows.shape[axis]])
+    return Algorithm(axes, select(new, load(1, there, rows.dtype), load(0, axes, state.dtype)))
+
+
 @op("Slice")
 def Slice(x: TensorType, *, starts: tuple[int, ...], steps: tuple[int, ...], sizes: tuple[int, ...]) -> TensorType:
     """Elements ``starts + i * steps`` of ``x`` for ``0 <= i < sizes``, one entry per axis. All must be inside ``x``."""

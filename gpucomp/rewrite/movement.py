@@ -24,7 +24,7 @@ from gpucomp.rewrite.match import (
     moves_nothing,
     row_major,
 )
-from gpucomp.rewrite.rule import rule
+from gpucomp.rewrite.rule import Uses, rule
 
 Perm = tuple[int, ...]
 
@@ -98,15 +98,33 @@ def transpose_after_concat(node: Node) -> Value | None:
     return None
 
 
-@rule(*REDUCTIONS)
-def transpose_after_reduction(node: Node) -> Value | None:
-    """reduce(transpose(x, p), axes)  ->  transpose(reduce(x, p[axes]), p without them)"""
+@rule(*REDUCTIONS, ops.Extremes)
+def transpose_after_reduction(node: Node, uses: Uses) -> list[Value] | None:
+    """reduce(transpose(x, p), axes)  ->  transpose(reduce(x, p[axes]), p without them)
+
+    Where a range is computed, the same elements are quantized: it reads what they read, if that stays a transpose.
+    """
+    if node.op is ops.Extremes and uses(node.inputs[0]) > 1:
+        return None
     match node.inputs[0]:
         case Value(ops.Transpose, (x,), {"perm": perm}):
             axes = tuple(sorted(perm[axis] for axis in node.attrs["axes"]))
             keepdims = node.attrs.get("keepdims", True)
-            reduced = node.op(x, axes=axes, keepdims=keepdims, name=node.name)
-            return ops.Transpose(reduced, perm=perm if keepdims else _without(perm, axes))
+            reduced = node.op.node(x, axes=axes, keepdims=keepdims, name=node.name)
+            left = perm if keepdims else _without(perm, axes)
+            return [ops.Transpose(result, perm=left) for result in reduced.values]
+    return None
+
+
+@rule(ops.ReduceMax, ops.ReduceMin, ops.Extremes)
+def extremes_of_reshape(node: Node) -> list[Value] | None:
+    """extremes(reshape(x), all axes)  ->  reshape(extremes(x, all axes)); also max and min: no order of elements matters"""
+    match node:
+        case Node(_, (Value(ops.Reshape, (x,), {"shape": shape}),), {"axes": axes}) if len(axes) == len(shape) > 0:
+            if x.type.rank == 0:
+                return None
+            reduced = node.op.node(x, axes=tuple(range(x.type.rank)), keepdims=False, name=node.name)
+            return [ops.Reshape(result, shape=node.types[0].shape) for result in reduced.values]
     return None
 
 
@@ -449,6 +467,7 @@ TRANSPOSES = (
     transpose_after_broadcast,
     transpose_after_concat,
     transpose_after_reduction,
+    extremes_of_reshape,
     transpose_after_arg,
     transpose_after_axis,
     transpose_after_norm,

@@ -6,26 +6,31 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from gpucomp.artifact.open_model import OpenModel
-from gpucomp.errors import InputError, UsageError, quote
+from gpucomp.artifact.open_plan import Place
+from gpucomp.errors import InputError, UsageError, quote, several
 from gpucomp.ir import traces
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.size import Size
+from gpucomp.ir.state import State
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.artifact import Contents
+from gpucomp.runtime.calls import takes_a_feed
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.executable import Executable, KernelInfo, takes_a_feed
+from gpucomp.runtime.executable import Executable, KernelInfo
 from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs
 from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.options import Options
 from gpucomp.runtime.specialise import Specialisation, Specialiser
 from gpucomp.runtime.specialise import run as specialised_run
+from gpucomp.runtime.states import States, StateSpec, held_by, refuse_full, state_spec
 from gpucomp.stages import Progress
 
 KEPT = 32  # executables; the least recently used is dropped
@@ -55,7 +60,12 @@ class AnyShapeExecutable(Executable):
     ) -> None:
         self._target, self._shapes, self._make = target, shapes, make
         self.program = program
-        self._inputs, self._outputs = inputs, outputs
+        states = program.open_plan.plan.states if isinstance(program, OpenProgram) else ()
+        kept = {name for one in states for name in (one.input, one.output)}
+        self._states = {one.input: one for one in states}
+        self._all_inputs, self._all_outputs = inputs, outputs
+        self._inputs = tuple(spec for spec in inputs if spec.name not in kept)
+        self._outputs = tuple(spec for spec in outputs if spec.name not in kept)
         self._made: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
         # by the inputs' shapes, those of them that a run may use at once
         self._ready: dict[tuple[tuple[int, ...], ...], Executable] = {}
@@ -126,6 +136,16 @@ class AnyShapeExecutable(Executable):
         return self._outputs
 
     @property
+    def states(self) -> tuple[StateSpec, ...]:
+        specs = {spec.name: spec for spec in self._all_inputs}
+        return tuple(state_spec(specs[name], state) for name, state in self._states.items())
+
+    @property
+    def kept(self) -> tuple[State, ...]:
+        """The states, for a compilation for one size of each dimension."""
+        return tuple(self._states.values())
+
+    @property
     def plan(self) -> NoReturn:
         self._refuse("no plan of its own")
 
@@ -135,12 +155,13 @@ class AnyShapeExecutable(Executable):
         if isinstance(program, Refusal):
             self._refuse("no file", program.reason)
         plan = program.open_plan
+        specs = {spec.name: spec for spec in self._all_outputs}
         outputs = tuple(
             tuple(
                 own if isinstance(n, Size) else n
-                for n, own in zip(spec.shape, plan.plan.buffers[position].shape, strict=True)
+                for n, own in zip(specs[name].shape, plan.plan.buffers[position].shape, strict=True)
             )
-            for spec, position in zip(self.outputs, plan.plan.outputs, strict=True)
+            for name, position in zip(plan.plan.output_names, plan.plan.outputs, strict=True)
         )
         opened = OpenModel(self._shapes, plan, outputs, program.example)
         fixed = tuple((sizes, exe.contents()) for sizes, exe in self._fixed)
@@ -174,6 +195,8 @@ class AnyShapeExecutable(Executable):
 
     def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:
         """As ``Executable._run``. Sizes must be in their ranges, and one dimension must have one size: else ``InputError``."""
+        if self._states:
+            return held_by(self, how).run(self, inputs, how)
         known = as_they_are(inputs, self._expected[0])
         if known is not None and (exe := self._ready.get(known[1])) is not None:
             exe.used = True
@@ -209,8 +232,62 @@ class AnyShapeExecutable(Executable):
     def ceilings(self) -> Ceilings | None:
         return self._at(self._shapes.smallest()).ceilings()
 
+    def with_states(
+        self, inputs: Mapping[str, object], held: States, stream: Any = None
+    ) -> tuple[Executable, dict[str, Any], tuple[int, ...]]:
+        arrays = checked_inputs(inputs, self._inputs, kind=self._target.partition(":")[0], stream=stream)
+        given = {name: array.shape for name, array in arrays.items()}
+        found = self._shapes.sizes(given)
+        # only growing dimensions have other sizes than before?
+        if not self._grow_alone or tuple(found[name] for name in self._others) != held.numbers:
+            found = self._shapes.sizes({**given, **held.shapes()})
+        for dim, state in self._growing.items():
+            rows = found.setdefault(dim, held.rows[state.input])
+            if rows not in self.dims[dim]:
+                raise InputError(
+                    f"state {quote(state.input)} has {several(rows, 'row')}, {self.dims[dim].range} expected, as "
+                    f"{self.said(dim)} says; context.restore(...) gives it others",
+                    code="GPC2111",
+                )
+        sizes = {name: found[name] if name in found else dim.nearest(dim.low) for name, dim in self.dims.items()}
+        return self._opened_at(sizes), arrays, tuple(sizes[name] for name in self._others)
+
+    @cached_property
+    def _growing(self) -> dict[str, State]:
+        """The dimensions that grow, and a state that has each."""
+        return {state.dim: state for state in self._states.values() if state.dim}
+
+    @cached_property
+    def _others(self) -> list[str]:
+        """The dimensions that do not grow in place."""
+        return [name for name in self.dims if name not in self._growing]
+
+    @cached_property
+    def _grow_alone(self) -> bool:
+        """Whether the inputs have the sizes of all dimensions that do not grow in place."""
+        names = {spec.name for spec in self._inputs}
+        shapes = (shape for name, shape in self._shapes.shapes.items() if name in names)
+        return set(self._others) <= {dim.name for shape in shapes for dim in shape if isinstance(dim, Dim)}
+
+    def _refuse_full(self, sizes: Mapping[str, int]) -> None:
+        """Raise ``InputError`` (GPC2118) if ``sizes`` are too many rows for a state."""
+        assert isinstance(self.program, OpenProgram)
+        numbers = self.program.open_plan.formulas.at(sizes)
+        for spec in self.states:
+            state = self._states[spec.name]
+            if spec.grows:
+                more = numbers[state.rows.number] if isinstance(state.rows, Place) else state.rows
+                if sizes[state.dim] + more > spec.capacity:
+                    refuse_full(spec, sizes[state.dim], more, state.dim)
+
     def _for(self, inputs: Mapping[str, object]) -> tuple[Executable, dict[str, object]]:
         """The executable for the sizes of ``inputs``, and its inputs."""
+        if self._states:
+            held = States(self.states)
+            held.restore({name: inputs[name] for name in held.specs if name in inputs})
+            others = {name: value for name, value in inputs.items() if name not in held.specs}
+            exe, arrays, _ = self.with_states(others, held)
+            return exe, {**arrays, **held.given}
         sizes, arrays = self._sized(inputs)
         return self._opened_at(sizes), arrays
 
@@ -241,6 +318,8 @@ class AnyShapeExecutable(Executable):
         made = self.program.at(sizes) if isinstance(self.program, OpenProgram) else None
         if made is not None:
             return self._keep(key, made)
+        if self._states:
+            self._refuse_full(sizes)
         with self._compiling:
             if (found := self._find(key)) is not None:  # another thread compiled it in the meantime
                 return found

@@ -5,32 +5,39 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NoReturn
 
+import numpy as np
+
 from gpucomp.errors import UsageError
-from gpucomp.runtime.executable import Executable, takes_a_feed
+from gpucomp.runtime.calls import takes_a_feed
+from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.lanes import Lane, Lanes
 from gpucomp.runtime.options import NONE
 from gpucomp.runtime.pending import Pending, begin
+from gpucomp.runtime.states import States
 from gpucomp.runtime.stopping import Stop, stop_after
 
 
 class Context:
     """Runs of one executable in memory of their own. ``Executable.context`` makes one.
 
-    It is used by one thread at a time. As a context manager, it is closed at the end of the block.
+    It is used by one thread at a time. As a context manager, it is closed at the end of the block. It holds the states of a model
+    that has any (``compile(..., states=...)``): a run goes on from where the one before it ended.
     """
 
     def __init__(self, executable: Executable) -> None:
         self.executable = executable
         self._lanes: weakref.WeakKeyDictionary[Lanes, Lane] | None = weakref.WeakKeyDictionary()
-        self.reset()
+        self.states = States(executable.states)
+        self.make_locks()
         _all.add(self)
 
-    def reset(self) -> None:
+    def make_locks(self) -> None:
         """Make a fresh lock, for a process that was forked."""
         self._busy = threading.Lock()
         vars(self).pop("_thread", None)
@@ -50,6 +57,52 @@ class Context:
             thread.shutdown(wait=True)
         with self._busy:
             self._lanes = None
+            self.states.reset()
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How many rows of each state that grows are valid."""
+        return dict(self.states.rows)
+
+    def reset(self) -> None:
+        """Let the states begin anew, without rows and with zeros. Raises ``UsageError`` (GPC2037) during a run."""
+        with self._held():
+            self.states.reset()
+
+    def save(self) -> dict[str, np.ndarray]:
+        """The states, by the names of their inputs: copies on the host of the rows that are valid. Empty before the first run.
+
+        Raises ``UsageError`` (GPC2037) during a run.
+        """
+        with self._held():
+            return self.states.save()
+
+    def restore(self, saved: Mapping[str, object]) -> None:
+        """Go on with states that ``save`` gave, of this or another context of the model, or with others of the right shapes.
+
+        Raises ``InputError`` (GPC2117) for what is no such state, ``UsageError`` (GPC2037) during a run.
+        """
+        with self._held():
+            self.states.restore(saved)
+
+    def rewind(self, rows: int) -> None:
+        """Go back to the first ``rows`` of all states, as if the runs since had not been.
+
+        Raises ``UsageError``: GPC2041 if a state does not grow, or has fewer rows; GPC2037 during a run.
+        """
+        with self._held():
+            self.states.rewind(rows)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise UsageError(
+                "this context is in use by another run; each thread needs its own: exe.context()", code="GPC2037"
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
 
     def lane(self, lanes: Lanes) -> Lane:
         """This context's own among ``lanes``, while a run holds the context."""
@@ -69,14 +122,8 @@ class Context:
         stream: Any = None,
     ) -> dict[str, Any]:
         """As ``Executable.run``, in this context's memory. Raises ``UsageError`` (GPC2037) if it is closed or in use."""
-        if not self._busy.acquire(blocking=False):
-            raise UsageError(
-                "this context is in use by another run; each thread needs its own: exe.context()", code="GPC2037"
-            )
-        try:
+        with self._held():
             return self._run(inputs, outputs, stop_after(timeout), stream)
-        finally:
-            self._busy.release()
 
     @takes_a_feed
     def run_async(
@@ -116,7 +163,7 @@ _all: weakref.WeakSet[Context] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for one in _all:
-        one.reset()
+        one.make_locks()
 
 
 os.register_at_fork(after_in_child=_after_fork)

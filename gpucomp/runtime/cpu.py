@@ -100,6 +100,7 @@ class _Arena:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.memory = aligned((0,), np.dtype(np.uint8))
+        self.trials: dict[tuple[int, int], Trial] = {}  # of programs whose estimates are alike
 
     def of(self, nbytes: int) -> np.ndarray:
         memory = self.memory  # another program may replace it meanwhile
@@ -204,7 +205,7 @@ class CpuProgram:
         made._launches = launches
         if any(segment.host is not None for segment in launches.segments):
             check_host(sized.plan)
-        made._finish()
+        made._finish(self)
         return made
 
     def beside(self) -> CpuProgram:
@@ -223,24 +224,30 @@ class CpuProgram:
         for position, counter in counters.items():
             made._memory[position] = counter
         made._launches = self._launches.beside(counters)
+        made._arena.trials = {key: trial for key, trial in self._arena.trials.items() if trial.over}
         made.reset()
-        made._finish()
-        if self._trial is None:  # it has learnt
-            made._wanted, made._trial, made._brief = self._wanted, None, self._brief
+        made._finish(self)
         return made
 
-    def _finish(self) -> None:
+    def _finish(self, like: CpuProgram | None = None) -> None:
+        """Prepare for runs. What is the same at these sizes is taken from ``like``."""
         self._bound_to: np.ndarray | None = None  # the arena in which temporaries lie by the table
-        self._buffers: dict[int, Buffer] = {}  # those that a run needs
-        for position in (*self._launches.rows.moving, *self._seen, *self._form.inputs):
-            self._buffers[position] = self._buffer(position)
         launches, form = self._launches, self._form
+        needed = (*launches.rows.moving, *self._seen, *form.inputs)
+        others = needed if like is None or self._sized is None else [k for k in needed if self._sized.varies(k)]
+        # those that a run needs
+        self._buffers: dict[int, Buffer] = {**(like._buffers if like else {}), **{k: self._buffer(k) for k in others}}
         name_of = dict(zip(reversed(form.outputs), reversed(form.output_names), strict=True))
+        known = (
+            {one.position: one for one in like._used} if like and not launches.late and not like._launches.late else {}
+        )
+        for position in others:
+            known.pop(position, None)
         used = [
-            _Argument(k, name_of.get(k, ""), self._buffers[k], places, launches.late.get(k))
+            known.get(k) or _Argument(k, name_of.get(k, ""), self._buffers[k], places, launches.late.get(k))
             for k, places in launches.rows.moving.items()
         ]
-        self._used = used
+        self._used: list[_Argument] = used
         self._written = [one for one in used if one.buffer.kind != INPUT]
         self._read = [one for one in used if one.buffer.kind == INPUT]
         for one in self._read:
@@ -249,10 +256,11 @@ class CpuProgram:
         # the first output that is a buffer gets it, others a copy
         own = {name for k, name in name_of.items() if k in launches.rows.moving and k not in form.inputs}
         self._results_of = [(n, k, n in own) for n, k in zip(form.output_names, form.outputs, strict=True)]
-        most = max((segment.shared_ns for segment in launches.segments), default=0.0)
-        self._wanted = self.threads if most >= SMALLEST_SHARED_NS else 1  # threads of a run, its caller included
-        self._trial = Trial(self._wanted) if most < LONG_NS else None
-        self._brief = False
+        self._expected_ns = max(max((segment.shared_ns for segment in launches.segments), default=0.0), 1.0)
+        self._trial: Trial | None = None
+        if self._expected_ns < LONG_NS:
+            wanted = self.threads if self._expected_ns >= SMALLEST_SHARED_NS else 1
+            self._trial = self._arena.trials.setdefault((wanted, math.frexp(self._expected_ns)[1]), Trial(wanted))
         self._seats = 1
         self._bind_arena()
         self._clocks = NO_CLOCKS
@@ -286,30 +294,23 @@ class CpuProgram:
         """
         with self._arena.lock:
             trial = self._trial
-            self._seats = seats = workers.take(self._wanted if trial is None else trial.wanted, how.stop)
+            self._seats = seats = workers.take(self.threads if trial is None else trial.wanted, how.stop)
             try:
                 self._bind(inputs, how.outputs)
-                begin = time.perf_counter() if trial is not None else 0.0
+                begin = time.perf_counter()
                 if how.stop is None:
+                    brief = trial is not None and trial.over and trial.least(1) * self._expected_ns < BRIEF_S
                     for segment in self._launches.segments:
-                        self._run_segment(segment, brief=self._brief)
+                        self._run_segment(segment, brief=brief)
                 else:
                     self._run_until(how.stop)
-                if trial is not None:
-                    self._learn(trial, time.perf_counter() - begin)
+                if trial is not None and not trial.over:
+                    trial.note(seats, (time.perf_counter() - begin) / self._expected_ns)
                 return self._results(how.outputs)
             finally:
                 workers.give(seats)
                 for one in self._used:  # the caller's
                     self._memory[one.position] = None
-
-    def _learn(self, trial: Trial, seconds: float) -> None:
-        """Note the time of a run, and decide once there are enough."""
-        if trial.note(self._seats, seconds):
-            if self._wanted > 1 and trial.least(1) <= trial.least(self._wanted) < math.inf:
-                self._wanted = 1
-            self._brief = trial.least(1) < BRIEF_S
-            self._trial = None
 
     def _run_until(self, stop: Stop) -> None:
         """Run the launches, without those that are left when ``stop`` wants the run to end."""
@@ -352,7 +353,7 @@ class CpuProgram:
             return ceilings.measure(self, self._runner.image)
 
     def _timed(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
-        with self._seated(self._wanted):
+        with self._seated(self.threads if self._trial is None else self._trial.threads):
             if not self._notes:
                 # never freed: a late thread may write
                 words = 3 if self.plan.repeats else 2
@@ -418,7 +419,7 @@ class CpuProgram:
         ``warm=False`` leaves the warm-up out, for a caller that has run the program before.
         """
         seconds = []
-        with self._seated(self._wanted):
+        with self._seated(self.threads if self._trial is None else self._trial.threads):
             self._bind(inputs)
             for _ in range(count + warm):
                 begin = time.perf_counter()

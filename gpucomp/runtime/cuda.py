@@ -34,10 +34,13 @@ from gpucomp.runtime.cuda_driver import (
     loaded,
 )
 from gpucomp.runtime.cuda_places import (
+    ALIGNMENT,
+    STICKY,
     Arena,
     Slice,
     destroyed,
     failures,
+    held_elsewhere,
     movable,
     places_of,
     released,
@@ -45,7 +48,7 @@ from gpucomp.runtime.cuda_places import (
     staged,
     zeroed,
 )
-from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
+from gpucomp.runtime.host import Strings, bytes_of, check_host, numbers_of, run_host
 from gpucomp.runtime.inputs import stream_of
 from gpucomp.runtime.options import PLAIN, Options
 from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
@@ -58,9 +61,6 @@ MOST_SEEN = 64  # sets of such arrays that are remembered
 MOST_CAPTURED = 100_000  # launches in a graph, with those of all steps of loops
 SLICE_ALIGNMENT = 16  # bytes that kernels load at once: slices of other sizes are copied to where they are aligned
 UNSUPPORTED_PTX = 222  # the driver does not know this version of PTX
-# errors after which every call of the process fails: uncorrectable memory errors (214, 220, 226), a bad access, a bad
-# instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
-STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
 
 
 class CudaProgram:
@@ -128,12 +128,14 @@ class CudaProgram:
         plan, weights = self.plan, self._weights
         self._strings = Strings(plan, weights)
         self._bound_to = 0  # the address of the arena that the temporaries lie in
-        self._memory = [self._buffer(position, b, weights) for position, b in enumerate(plan.buffers)]
         self._uses = movable(plan, self._strings)
-        self._own = {position: self._memory[position] for position in self._uses}
+        elsewhere = held_elsewhere(plan, self._uses)
+        some = self._allocate(ALIGNMENT) if elsewhere else 0  # for tensor maps, until the address is known
+        self._memory = [some if k in elsewhere else self._buffer(k, b, weights) for k, b in enumerate(plan.buffers)]
+        self._own = {position: 0 if position in elsewhere else self._memory[position] for position in self._uses}
         self._event = self._driver("cuEventCreate", DISABLE_TIMING)
         self._owned.callback(self._driver, "cuEventDestroy", self._event)
-        self._staged_inputs = staged(plan, plan.inputs, self._cupy)
+        self._staged_inputs = staged(plan, [k for k in plan.inputs if k not in elsewhere], self._cupy)
         self._staged_outputs = staged(plan, plan.outputs, self._cupy)
         if self._like is None:
             self._functions: dict[str, Any] = {
@@ -260,9 +262,9 @@ class CudaProgram:
         if buffer.kind == COUNTER:
             self._driver("cuMemsetD8Async", address, 0, max(1, buffer.nbytes), self._stream.ptr)
         if buffer.kind == WEIGHT and buffer.nbytes:
-            self._upload(buffer, address, _bytes(weights[buffer.name]))
+            self._upload(buffer, address, bytes_of(weights[buffer.name]))
         if buffer.kind == NUMBERS and buffer.nbytes:
-            self._upload(buffer, address, _bytes(numbers_of(buffer)))
+            self._upload(buffer, address, bytes_of(numbers_of(buffer)))
         return address
 
     def _upload(self, buffer: Buffer, address: int, array: np.ndarray) -> None:
@@ -398,6 +400,8 @@ class CudaProgram:
         """Let inputs and outputs lie at the addresses in ``places``, and in the program's own buffers else."""
         for position, own in self._own.items():
             address = places.get(position, own)
+            if not address:
+                address = self._own[position] = self._allocate(self.plan.buffers[position].nbytes)
             if address == self._memory[position]:
                 continue
             self._memory[position] = address
@@ -486,7 +490,7 @@ class CudaProgram:
             if isinstance(given, np.ndarray):
                 if self._in_flight:  # the run before may not have read what was staged for it
                     self._wait()
-                array = _bytes(given)
+                array = bytes_of(given)
                 if (staged := self._staged_inputs.get(position)) is not None:
                     staged[:] = array
                     array = staged
@@ -553,7 +557,7 @@ class CudaProgram:
             if position in self._strings:
                 self._strings.arrays[position] = array
             elif array.nbytes:
-                self._upload(self.plan.buffers[position], self._memory[position], _bytes(array))
+                self._upload(self.plan.buffers[position], self._memory[position], bytes_of(array))
 
     def _read(self, positions: Sequence[int], staged: Mapping[int, np.ndarray]) -> list[np.ndarray]:
         """The buffers in fresh arrays, after everything launched so far. Those in ``staged`` are copied through that memory."""
@@ -592,7 +596,3 @@ class CudaProgram:
                 results[name] = array
             else:
                 results[name][...] = array
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -42,6 +42,12 @@ def movable(plan: Plan, strings: Strings) -> dict[int, list[tuple[int, int]]]:
     return uses
 
 
+def held_elsewhere(plan: Plan, uses: Container[int]) -> set[int]:
+    """The states, for which a context has memory."""
+    kept = {state.input for state in plan.states}
+    return {k for k in plan.inputs if plan.buffers[k].name in kept and k in uses}
+
+
 def staged(plan: Plan, positions: Sequence[int], cupy: Any) -> dict[int, np.ndarray]:
     """Pinned memory by position, for the buffers that fit into ``STAGED_BYTES`` together."""
     places, end = {}, 0
@@ -137,6 +143,11 @@ class Arena:
             self.memory[:] = [allocate(max(1, nbytes))]
             self._nbytes = nbytes
         return int(self.memory[0].ptr)
+
+
+# errors after which every call of the process fails: uncorrectable memory errors (214, 220, 226), a bad access, a bad
+# instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
+STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
 
 
 def destroyed(driver: Driver, graphs: dict[tuple[Any, ...], tuple[Any, Copies]]) -> None:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
-from inspect import signature
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -22,12 +21,14 @@ from gpucomp.errors import DeviceError, InputError, UsageError, quote, several
 from gpucomp.runtime import artifact
 from gpucomp.runtime import outputs as results
 from gpucomp.runtime.artifact import Contents
+from gpucomp.runtime.calls import ELSEWHERE, takes_a_feed
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.copies import counted
 from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flattened, gathered
 from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
 from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.pending import Pending, begin
+from gpucomp.runtime.states import States, StateSpec, held_by, state_spec
 from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.workers import available_threads
 
@@ -50,35 +51,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-# what other libraries call it, and what it is here
-ELSEWHERE = {
-    "get_inputs": "exe.inputs has the name, type and shape of each input",
-    "get_outputs": "exe.outputs has the name, type and shape of each output",
-    "get_providers": "exe.target is what the model is compiled for",
-    "forward": "run the model by exe.run({name: array})",
-    "infer": "run the model by exe.run({name: array})",
-    "predict": "run the model by exe.run({name: array})",
-    "run_with_iobinding": "exe.run({name: array}, outputs={name: array}) takes arrays on a GPU, and writes into given ones",
-    "create_execution_context": "exe.context() has memory of its own, and runs beside others",
-    "infer_async": "exe.run_async({name: array}) returns a future, which can be awaited",
-    "start_async": "exe.run_async({name: array}) returns a future, which can be awaited",
-}
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def takes_a_feed(method: Method) -> Method:
-    """Say how ``method`` is called if it is called in another library's way: with outputs' names, or inputs as keywords."""
-    known = set(signature(method).parameters) - {"self"}
-
-    @wraps(method)
-    def called(self: Any, *given: object, **named: object) -> Any:
-        if len(given) + ("inputs" in named) != 1 or (named and not known.issuperset(named)):
-            self._refuse_call(method.__name__)
-        return method(self, *given, **named)
-
-    return cast("Method", called)
 
 
 class DynamicRunner(Protocol):
@@ -289,13 +261,29 @@ class Executable:
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Names, element types and shapes of the inputs of ``run``."""
-        found = map(self._buffer, self._form.inputs)
-        return tuple(TensorSpec(b.name, b.dtype, b.shape) for b in found)
+        """Names, element types and shapes of the inputs of ``run``, without states."""
+        kept = {state.input for state in self._form.states}
+        return tuple(spec for spec in self._all_inputs if spec.name not in kept)
 
     @cached_property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Names, element types and shapes of the outputs of ``run``; an extent that only a run decides is a ``Dim``."""
+        kept = {state.output for state in self._form.states}
+        return tuple(spec for spec in self._all_outputs if spec.name not in kept)
+
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        """What a context keeps from run to run, see ``compile``."""
+        specs = {spec.name: spec for spec in self._all_inputs}
+        return tuple(state_spec(specs[one.input], one) for one in self._form.states)
+
+    @cached_property
+    def _all_inputs(self) -> tuple[TensorSpec, ...]:
+        found = map(self._buffer, self._form.inputs)
+        return tuple(TensorSpec(b.name, b.dtype, b.shape) for b in found)
+
+    @cached_property
+    def _all_outputs(self) -> tuple[TensorSpec, ...]:
         if self.dynamic_model:
             return self._dynamic.outputs
         found = zip(self._form.output_names, map(self._buffer, self._form.outputs), strict=True)
@@ -400,15 +388,46 @@ class Executable:
         return ThreadPoolExecutor(max(available_threads(), MOST_ON_A_GPU), "gpucomp-run")
 
     def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:
+        if self._form.states:
+            return held_by(self, how).run(self, inputs, how)
         found = None if self._form.input_containers else as_they_are(inputs, self._expected[0])
         fits = found is not None and found[1] == self._expected[1]
         arrays = found[0] if found is not None and fits else self._checked(inputs, how.stream)
         return self.run_checked(arrays, how)
 
+    def with_states(
+        self, inputs: Mapping[str, object], held: States, stream: Any = None
+    ) -> tuple[Executable, dict[str, Any], tuple[int, ...]]:
+        """The executable for these ``inputs``, which are all but states, and these as arrays.
+
+        The numbers decide the shapes of the states' memory. Raises ``InputError`` for sizes that do not fit the states.
+        """
+        return self, checked_inputs(inputs, self.inputs, kind=self._form.kind, stream=stream), ()
+
+    def shape_of(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
+        """Shape and element type of an input or output of this program, states included."""
+        spec = self._by_name[name]
+        return spec.shape, spec.type.dtype.numpy
+
+    @cached_property
+    def _by_name(self) -> dict[str, TensorSpec]:
+        return {spec.name: spec for spec in (*self._all_outputs, *self._all_inputs)}
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype, how: Options) -> Any:
+        """A fresh array in the device's memory, for a run in the context of ``how``."""
+        assert how.context is not None
+        return self._opened(how.context.lane(self.lanes)).zeros(shape, dtype)
+
+    def appended(self) -> dict[str, int]:
+        """How many rows a run appends to each state that grows."""
+        if isinstance(self._plan, Sized):
+            return self._plan.appended()
+        return {state.input: state.rows for state in self._plan.states if state.grows}
+
     @cached_property
     def _expected(self) -> tuple[list[tuple[str, np.dtype | None]], tuple[Any, ...]]:
         """Names and types of the inputs, and their shapes."""
-        return [(spec.name, spec.plain) for spec in self.inputs], tuple(spec.shape for spec in self.inputs)
+        return [(spec.name, spec.plain) for spec in self._all_inputs], tuple(spec.shape for spec in self._all_inputs)
 
     def run_checked(self, arrays: Mapping[str, Any], how: Options) -> dict[str, Any]:
         """As ``run``, on arrays that were checked: complete, contiguous and of the right types and shapes."""
@@ -442,6 +461,8 @@ class Executable:
     def _execute(self, arrays: Mapping[str, Any], how: Options) -> dict[str, Any]:
         """One run of the program, in a lane that no other run uses meanwhile."""
         context = how.context
+        if how.states:
+            how = how._replace(outputs={**how.outputs, **how.states})
         lane = self.lanes.take(how.stop) if context is None else context.lane(self.lanes)
         try:
             return (lane.programs.get(self._token) or self._opened(lane)).run(arrays, how)
@@ -469,7 +490,7 @@ class Executable:
     def _tensor_outputs(self) -> tuple[dict[str, TensorSpec], bool]:
         """The outputs that are tensors, by name, and whether a program writes all of them, and nothing else is an output."""
         containers = self._form.output_containers
-        specs = {spec.name: spec for spec in self.outputs if spec.name not in containers}
+        specs = {spec.name: spec for spec in self._all_outputs if spec.name not in containers}
         return specs, not containers and not self.dynamic_model
 
     @contextmanager
@@ -481,17 +502,29 @@ class Executable:
         finally:
             self.lanes.give(lane)
 
+    def _begun(self, inputs: Mapping[str, object]) -> dict[str, Any]:
+        """All inputs as arrays. States that are not given are those that a context begins with."""
+        if not self._form.states:
+            return self._checked(inputs)
+        held = States(self.states)
+        held.restore({name: inputs[name] for name in held.specs if name in inputs})
+        _, arrays, _ = self.with_states({n: a for n, a in inputs.items() if n not in held.specs}, held)
+        return arrays | {name: held.on_host(name, *self.shape_of(name)) for name in held.specs}
+
     @takes_a_feed
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
-        """Seconds of each kernel in one run; 0 for host operators on a GPU. Raises the same errors as ``run``."""
-        arrays = self._checked(inputs)
+        """Seconds of each kernel in one run; 0 for host operators on a GPU. Raises the same errors as ``run``.
+
+        ``inputs`` may have states, all of them or none.
+        """
+        arrays = self._begun(inputs)
         with self._program() as program:
             return list(zip(self.kernels, program.profile(arrays), strict=True))
 
     @takes_a_feed
     def timeline(self, inputs: Mapping[str, object]) -> tuple[list[float], list[Span]]:
         """Seconds of each launch in one run, and when each thread was busy with which launch. Raises the errors of ``run``."""
-        arrays = self._checked(inputs)
+        arrays = self._begun(inputs)
         with self._program() as program:
             return program.timeline(arrays)
 

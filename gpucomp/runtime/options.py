@@ -22,6 +22,7 @@ class Options(NamedTuple):
     stop       who may end the run
     on_device  results that nobody gave an array for stay in the device's memory
     stream     a CUDA stream of the caller's, in the order of which the run happens
+    states     arrays in the device's memory for results that become states
     """
 
     outputs: Mapping[str, Any] = NONE
@@ -29,6 +30,7 @@ class Options(NamedTuple):
     stop: Stop | None = None
     on_device: bool = False
     stream: Any = None
+    states: Mapping[str, Any] = NONE
 
 
 PLAIN = Options()

@@ -1,36 +1,45 @@
-"""What a program on the processor learns from its first runs."""
+"""What programs on the processor learn from their first runs."""
 
 from __future__ import annotations
 
 import math
 
 MOST_RUNS = 200  # after which it is decided by what there is
-TRIALS = 5  # runs by all threads, and by one alone, after one of each that does not count
+TRIALS = 4  # runs of a turn, without the first, which does not count
+TURNS = 2  # by all threads, and as many by one alone, one after the other: what disturbs one turn does not disturb all
 
 
 class Trial:
-    """The first runs of a program, from which it learns whether several threads make it faster, and how long it takes alone.
+    """First runs, from which it is learnt whether several threads make them faster, and how long they take alone.
 
-    What threads gain is hard to estimate for some tens of microseconds: it depends on what is in which cache.
+    What threads gain is hard to estimate for some tens of microseconds: it depends on what is in which cache. The runs can be
+    of several programs that are estimated to take about as long; a run counts by its time over that estimate.
     """
 
     def __init__(self, threads: int) -> None:
-        self.seconds: dict[int, list[float]] = {count: [] for count in (threads, 1)}
-        self.runs = 0
+        self.turns = [(count, list[float]()) for _ in range(TURNS) for count in (threads, 1)]
+        self.most, self.runs = threads, 0
+        self.over = False
+        self.threads = threads  # of runs that are no trial
 
     @property
     def wanted(self) -> int:
         """Of how many threads the next run is."""
-        return next((count for count, found in self.seconds.items() if len(found) <= TRIALS), 1)
+        if self.over:
+            return self.threads
+        return next((count for count, found in self.turns if len(found) <= TRIALS), 1)
 
-    def note(self, threads: int, seconds: float) -> bool:
-        """Take the time of a run; whether there are enough."""
-        found = self.seconds.get(threads)
-        if found is not None and len(found) <= TRIALS:
-            found.append(seconds)
+    def note(self, threads: int, ratio: float) -> None:
+        """Take the time of a run over its estimate, and decide if there are enough of them."""
+        open_turns = [found for count, found in self.turns if count == threads and len(found) <= TRIALS]
+        if open_turns:
+            open_turns[0].append(ratio)
         self.runs += 1
-        return min(map(len, self.seconds.values())) > TRIALS or self.runs > MOST_RUNS
+        if all(len(found) > TRIALS for _, found in self.turns) or self.runs > MOST_RUNS:
+            if self.most > 1 and self.least(1) <= self.least(self.most) < math.inf:
+                self.threads = 1
+            self.over = True
 
     def least(self, threads: int) -> float:
         """Of the runs by so many; infinite if there were too few, as others had the threads."""
-        return min(self.seconds.get(threads, [])[1:], default=math.inf)
+        return min((ratio for count, found in self.turns if count == threads for ratio in found[1:]), default=math.inf)

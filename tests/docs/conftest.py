@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import gpucomp
+from bench.decoder_model import Sizes, decoder
 from tests.docs.pages import ROOT
 
 PHOTO = (1, 3, 224, 224)
@@ -66,6 +67,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _classifier(folder / "model.onnx")
     _quantized(folder / "int8.onnx")
     pooled = [helper.make_node("GlobalAveragePool", ["x"], ["y"])]
+    onnx.save(decoder(Sizes(layers=1)), folder / "decoder.onnx")
     _saved(folder / "open.onnx", pooled, [_tensor("x", ["n", 3, "h", "w"])], [_tensor("y", None)])
     reshaped = [helper.make_node("Reshape", ["x", "size"], ["y"])]
     size = _tensor("size", (2,), TensorProto.INT64)

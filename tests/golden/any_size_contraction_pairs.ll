@@ -1,6 +1,6 @@
 ; matmul nx8x16
-; problem   batch=1 m=150 n=8 k=16 run=16 outer=1 nbytes=1 straight=1 b_constant=1 b_batched=0 b_along_k=0 window=1 images=1 out_y=1 out_x=150 taps_y=1 taps_x=1 stride_y=1 stride_x=1 channels=16 planes=0 signed=1 pairs=1  (an example: each run decides its sizes)
-; schedule  panels=1 pack_a=0 tiles_n=1 tile_m=16 pack_b=2 across=0 ahead=0 rows=1
+; problem   batch=1 m=150 n=8 k=16 run=16 outer=1 nbytes=2 straight=0 b_constant=1 b_batched=0 b_along_k=0 window=1 images=1 out_y=1 out_x=150 taps_y=1 taps_x=1 stride_y=1 stride_x=1 channels=16 planes=0 signed=1 pairs=1  (an example: each run decides its sizes)
+; schedule  panels=1 pack_a=1 tiles_n=1 tile_m=16 pack_b=2 across=0 ahead=0 rows=1
 ; engine    contraction/pairs
 
 define void @k(ptr %p0, ptr %p1, ptr %p2, ptr %p3, ptr %p4, ptr %sizes, i64 %first, i64 %last) #1 {
@@ -18,7 +18,8 @@ define void @k(ptr %p0, ptr %p1, ptr %p2, ptr %p3, ptr %p4, ptr %sizes, i64 %fir
 
 define internal void @k.sums(ptr %p0, ptr %p1, ptr %p2, ptr %p3, ptr %p4, ptr %sizes, i64 %first, i64 %last) #0 {
 entry:
-  %s1 = alloca [16 x i32], align 64
+  %s1 = alloca [1280 x i8], align 64
+  %s2 = alloca [16 x i32], align 64
   %size0.at = getelementptr i64, ptr %sizes, i64 0
   %size0 = load i64, ptr %size0.at, !invariant.load !{}
   %size1.at = getelementptr i64, ptr %sizes, i64 1
@@ -27,313 +28,277 @@ entry:
   %size2 = load i64, ptr %size2.at, !invariant.load !{}
   %size3.at = getelementptr i64, ptr %sizes, i64 3
   %size3 = load i64, ptr %size3.at, !invariant.load !{}
-  %s27 = alloca <8 x i32>
-  %s28 = alloca <8 x i32>
-  %v3 = icmp slt i64 %first, %last
-  br i1 %v3, label %l2.body, label %l2.end
-l2.body:
-  %l2.i = phi i64 [ %first, %entry ], [ %l2.next, %l18.end ]
-  %v4 = and i64 %size0, 4294967295
-  %v5 = and i64 %l2.i, 2147483647
-  %v6 = mul i64 %v5, %v4
-  %v7 = lshr i64 %v6, %size1
-  %v8 = mul i64 %v7, %size2
-  %v9 = sub i64 %l2.i, %v8
-  %v10 = mul i64 %v9, 16
-  %v11 = sub i64 %size3, %v10
-  %v12 = call i64 @llvm.smin.i64(i64 %v11, i64 16)
-  %v13 = getelementptr i8, ptr %p0, i64 0
-  %v14 = mul i64 %v10, 16
-  %v15 = getelementptr i8, ptr %v13, i64 %v14
-  %v16 = call i64 @llvm.smin.i64(i64 1, i64 1)
-  %v17 = call i64 @llvm.smin.i64(i64 %v16, i64 1)
-  %v19 = icmp slt i64 0, %v17
-  br i1 %v19, label %l18.body, label %l18.end
-l18.body:
-  %l18.i = phi i64 [ 0, %l2.body ], [ %l18.next, %l220.end ]
-  %v20 = mul i64 %l18.i, 256
-  %v21 = getelementptr i8, ptr %p2, i64 %v20
-  %v23 = icmp slt i64 0, %v12
-  br i1 %v23, label %l22.body, label %l22.end
-l22.body:
-  %l22.i = phi i64 [ 0, %l18.body ], [ %l22.next, %l189.end ]
-  %v24 = mul i64 %l22.i, 16
-  %v25 = getelementptr i8, ptr %v15, i64 %v24
-  %v26 = call ptr asm "", "=r,0"(ptr %v25)
-  store <8 x i32> splat (i32 0), ptr %s27
-  store <8 x i32> splat (i32 0), ptr %s28
-  %v30 = icmp slt i64 0, 1
-  br i1 %v30, label %l29.body, label %l29.end
-l29.body:
-  %l29.i = phi i64 [ 0, %l22.body ], [ %l29.next, %l34.end ]
-  %v31 = mul i64 %l29.i, 256
-  %v32 = getelementptr i8, ptr %v21, i64 %v31
-  %v33 = getelementptr i8, ptr %v26, i64 0
-  %v35 = icmp slt i64 0, 4
-  br i1 %v35, label %l34.body, label %l34.end
-l34.body:
-  %l34.i = phi i64 [ 0, %l29.body ], [ %l34.next, %l34.body ]
-  %v36 = mul i64 %l34.i, 64
-  %v37 = getelementptr i8, ptr %v32, i64 %v36
-  %v38 = load <8 x i32>, ptr %v37, align 4
-  %v39 = bitcast <8 x i32> %v38 to <16 x i16>
-  %v40 = shl <16 x i16> %v39, splat (i16 8)
-  %v41 = ashr <16 x i16> %v40, splat (i16 8)
-  %v42 = ashr <16 x i16> %v39, splat (i16 8)
-  %v43 = mul i64 %l34.i, 64
-  %v44 = add i64 %v43, 32
-  %v45 = getelementptr i8, ptr %v32, i64 %v44
-  %v46 = load <8 x i32>, ptr %v45, align 4
-  %v47 = bitcast <8 x i32> %v46 to <16 x i16>
-  %v48 = shl <16 x i16> %v47, splat (i16 8)
-  %v49 = ashr <16 x i16> %v48, splat (i16 8)
-  %v50 = ashr <16 x i16> %v47, splat (i16 8)
-  %v51 = mul i64 %l34.i, 4
-  %v52 = getelementptr i8, ptr %v33, i64 %v51
-  %v53 = load i32, ptr %v52, align 1
-  %v54 = insertelement <8 x i32> poison, i32 %v53, i32 0
-  %v55 = shufflevector <8 x i32> %v54, <8 x i32> poison, <8 x i32> zeroinitializer
-  %v56 = bitcast <8 x i32> %v55 to <16 x i16>
-  %v57 = shl <16 x i16> %v56, splat (i16 8)
-  %v58 = ashr <16 x i16> %v57, splat (i16 8)
-  %v59 = ashr <16 x i16> %v56, splat (i16 8)
-  %v60 = load <8 x i32>, ptr %s27
-  %v61 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v58, <16 x i16> %v41)
-  %v62 = add <8 x i32> %v60, %v61
-  store <8 x i32> %v62, ptr %s27
-  %v63 = load <8 x i32>, ptr %s27
-  %v64 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v59, <16 x i16> %v42)
-  %v65 = add <8 x i32> %v63, %v64
-  store <8 x i32> %v65, ptr %s27
-  %v66 = load <8 x i32>, ptr %s28
-  %v67 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v58, <16 x i16> %v49)
-  %v68 = add <8 x i32> %v66, %v67
-  store <8 x i32> %v68, ptr %s28
-  %v69 = load <8 x i32>, ptr %s28
-  %v70 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v59, <16 x i16> %v50)
+  %s41 = alloca <8 x i32>
+  %s42 = alloca <8 x i32>
+  %v4 = icmp slt i64 %first, %last
+  br i1 %v4, label %l3.body, label %l3.end
+l3.body:
+  %l3.i = phi i64 [ %first, %entry ], [ %l3.next, %l32.end ]
+  %v5 = and i64 %size0, 4294967295
+  %v6 = and i64 %l3.i, 2147483647
+  %v7 = mul i64 %v6, %v5
+  %v8 = lshr i64 %v7, %size1
+  %v9 = mul i64 %v8, %size2
+  %v10 = sub i64 %l3.i, %v9
+  %v11 = mul i64 %v10, 16
+  %v12 = sub i64 %size3, %v11
+  %v13 = call i64 @llvm.smin.i64(i64 %v12, i64 16)
+  %v15 = icmp slt i64 0, %v13
+  br i1 %v15, label %l14.body, label %l14.end
+l14.body:
+  %l14.i = phi i64 [ 0, %l3.body ], [ %l14.next, %l19.end ]
+  %v16 = add i64 %v11, %l14.i
+  %v17 = mul i64 %l14.i, 64
+  %v18 = getelementptr i8, ptr %s1, i64 %v17
+  %v20 = icmp slt i64 0, 1
+  br i1 %v20, label %l19.body, label %l19.end
+l19.body:
+  %l19.i = phi i64 [ 0, %l14.body ], [ %l19.next, %l19.body ]
+  %v21 = mul i64 %l19.i, 32
+  %v22 = getelementptr i8, ptr %v18, i64 %v21
+  %v23 = mul i64 %v16, 16
+  %v24 = getelementptr i8, ptr %p0, i64 %v23
+  %v25 = load <16 x i8>, ptr %v24, align 1
+  %v26 = sext <16 x i8> %v25 to <16 x i16>
+  %v27 = getelementptr i8, ptr %v22, i64 0
+  store <16 x i16> %v26, ptr %v27, align 2
+  %l19.next = add nuw nsw i64 %l19.i, 1
+  %v28 = icmp slt i64 %l19.next, 1
+  br i1 %v28, label %l19.body, label %l19.end
+l19.end:
+  %l14.next = add nuw nsw i64 %l14.i, 1
+  %v29 = icmp slt i64 %l14.next, %v13
+  br i1 %v29, label %l14.body, label %l14.end
+l14.end:
+  %v30 = call i64 @llvm.smin.i64(i64 1, i64 1)
+  %v31 = call i64 @llvm.smin.i64(i64 %v30, i64 1)
+  %v33 = icmp slt i64 0, %v31
+  br i1 %v33, label %l32.body, label %l32.end
+l32.body:
+  %l32.i = phi i64 [ 0, %l14.end ], [ %l32.next, %l182.end ]
+  %v34 = mul i64 %l32.i, 256
+  %v35 = getelementptr i8, ptr %p2, i64 %v34
+  %v37 = icmp slt i64 0, %v13
+  br i1 %v37, label %l36.body, label %l36.end
+l36.body:
+  %l36.i = phi i64 [ 0, %l32.body ], [ %l36.next, %l151.end ]
+  %v38 = mul i64 %l36.i, 64
+  %v39 = getelementptr i8, ptr %s1, i64 %v38
+  %v40 = call ptr asm "", "=r,0"(ptr %v39)
+  store <8 x i32> splat (i32 0), ptr %s41
+  store <8 x i32> splat (i32 0), ptr %s42
+  %v44 = icmp slt i64 0, 1
+  br i1 %v44, label %l43.body, label %l43.end
+l43.body:
+  %l43.i = phi i64 [ 0, %l36.body ], [ %l43.next, %l48.end ]
+  %v45 = mul i64 %l43.i, 256
+  %v46 = getelementptr i8, ptr %v35, i64 %v45
+  %v47 = getelementptr i8, ptr %v40, i64 0
+  %v49 = icmp slt i64 0, 8
+  br i1 %v49, label %l48.body, label %l48.end
+l48.body:
+  %l48.i = phi i64 [ 0, %l43.body ], [ %l48.next, %l48.body ]
+  %v50 = mul i64 %l48.i, 32
+  %v51 = getelementptr i8, ptr %v46, i64 %v50
+  %v52 = load <16 x i8>, ptr %v51, align 4
+  %v53 = sext <16 x i8> %v52 to <16 x i16>
+  %v54 = mul i64 %l48.i, 32
+  %v55 = add i64 %v54, 16
+  %v56 = getelementptr i8, ptr %v46, i64 %v55
+  %v57 = load <16 x i8>, ptr %v56, align 4
+  %v58 = sext <16 x i8> %v57 to <16 x i16>
+  %v59 = mul i64 %l48.i, 4
+  %v60 = getelementptr i8, ptr %v47, i64 %v59
+  %v61 = load i32, ptr %v60, align 1
+  %v62 = insertelement <8 x i32> poison, i32 %v61, i32 0
+  %v63 = shufflevector <8 x i32> %v62, <8 x i32> poison, <8 x i32> zeroinitializer
+  %v64 = bitcast <8 x i32> %v63 to <16 x i16>
+  %v65 = load <8 x i32>, ptr %s41
+  %v66 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v64, <16 x i16> %v53)
+  %v67 = add <8 x i32> %v65, %v66
+  %v68 = call <8 x i32> asm "", "=v,0"(<8 x i32> %v67)
+  store <8 x i32> %v68, ptr %s41
+  %v69 = load <8 x i32>, ptr %s42
+  %v70 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v64, <16 x i16> %v58)
   %v71 = add <8 x i32> %v69, %v70
-  store <8 x i32> %v71, ptr %s28
+  %v72 = call <8 x i32> asm "", "=v,0"(<8 x i32> %v71)
+  store <8 x i32> %v72, ptr %s42
   call void asm sideeffect "", "~{memory}"()
-  %v72 = add i64 %l34.i, 1
-  %v73 = mul i64 %v72, 64
-  %v74 = getelementptr i8, ptr %v32, i64 %v73
-  %v75 = load <8 x i32>, ptr %v74, align 4
-  %v76 = bitcast <8 x i32> %v75 to <16 x i16>
-  %v77 = shl <16 x i16> %v76, splat (i16 8)
-  %v78 = ashr <16 x i16> %v77, splat (i16 8)
-  %v79 = ashr <16 x i16> %v76, splat (i16 8)
-  %v80 = mul i64 %v72, 64
-  %v81 = add i64 %v80, 32
-  %v82 = getelementptr i8, ptr %v32, i64 %v81
-  %v83 = load <8 x i32>, ptr %v82, align 4
-  %v84 = bitcast <8 x i32> %v83 to <16 x i16>
-  %v85 = shl <16 x i16> %v84, splat (i16 8)
-  %v86 = ashr <16 x i16> %v85, splat (i16 8)
-  %v87 = ashr <16 x i16> %v84, splat (i16 8)
-  %v88 = mul i64 %v72, 4
-  %v89 = getelementptr i8, ptr %v33, i64 %v88
-  %v90 = load i32, ptr %v89, align 1
-  %v91 = insertelement <8 x i32> poison, i32 %v90, i32 0
-  %v92 = shufflevector <8 x i32> %v91, <8 x i32> poison, <8 x i32> zeroinitializer
-  %v93 = bitcast <8 x i32> %v92 to <16 x i16>
-  %v94 = shl <16 x i16> %v93, splat (i16 8)
-  %v95 = ashr <16 x i16> %v94, splat (i16 8)
-  %v96 = ashr <16 x i16> %v93, splat (i16 8)
-  %v97 = load <8 x i32>, ptr %s27
-  %v98 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v95, <16 x i16> %v78)
-  %v99 = add <8 x i32> %v97, %v98
-  store <8 x i32> %v99, ptr %s27
-  %v100 = load <8 x i32>, ptr %s27
-  %v101 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v96, <16 x i16> %v79)
-  %v102 = add <8 x i32> %v100, %v101
-  store <8 x i32> %v102, ptr %s27
-  %v103 = load <8 x i32>, ptr %s28
-  %v104 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v95, <16 x i16> %v86)
-  %v105 = add <8 x i32> %v103, %v104
-  store <8 x i32> %v105, ptr %s28
-  %v106 = load <8 x i32>, ptr %s28
-  %v107 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v96, <16 x i16> %v87)
-  %v108 = add <8 x i32> %v106, %v107
-  store <8 x i32> %v108, ptr %s28
+  %v73 = add i64 %l48.i, 1
+  %v74 = mul i64 %v73, 32
+  %v75 = getelementptr i8, ptr %v46, i64 %v74
+  %v76 = load <16 x i8>, ptr %v75, align 4
+  %v77 = sext <16 x i8> %v76 to <16 x i16>
+  %v78 = mul i64 %v73, 32
+  %v79 = add i64 %v78, 16
+  %v80 = getelementptr i8, ptr %v46, i64 %v79
+  %v81 = load <16 x i8>, ptr %v80, align 4
+  %v82 = sext <16 x i8> %v81 to <16 x i16>
+  %v83 = mul i64 %v73, 4
+  %v84 = getelementptr i8, ptr %v47, i64 %v83
+  %v85 = load i32, ptr %v84, align 1
+  %v86 = insertelement <8 x i32> poison, i32 %v85, i32 0
+  %v87 = shufflevector <8 x i32> %v86, <8 x i32> poison, <8 x i32> zeroinitializer
+  %v88 = bitcast <8 x i32> %v87 to <16 x i16>
+  %v89 = load <8 x i32>, ptr %s41
+  %v90 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v88, <16 x i16> %v77)
+  %v91 = add <8 x i32> %v89, %v90
+  %v92 = call <8 x i32> asm "", "=v,0"(<8 x i32> %v91)
+  store <8 x i32> %v92, ptr %s41
+  %v93 = load <8 x i32>, ptr %s42
+  %v94 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v88, <16 x i16> %v82)
+  %v95 = add <8 x i32> %v93, %v94
+  %v96 = call <8 x i32> asm "", "=v,0"(<8 x i32> %v95)
+  store <8 x i32> %v96, ptr %s42
   call void asm sideeffect "", "~{memory}"()
-  %v109 = add i64 %l34.i, 2
-  %v110 = mul i64 %v109, 64
-  %v111 = getelementptr i8, ptr %v32, i64 %v110
-  %v112 = load <8 x i32>, ptr %v111, align 4
-  %v113 = bitcast <8 x i32> %v112 to <16 x i16>
-  %v114 = shl <16 x i16> %v113, splat (i16 8)
-  %v115 = ashr <16 x i16> %v114, splat (i16 8)
-  %v116 = ashr <16 x i16> %v113, splat (i16 8)
-  %v117 = mul i64 %v109, 64
-  %v118 = add i64 %v117, 32
-  %v119 = getelementptr i8, ptr %v32, i64 %v118
-  %v120 = load <8 x i32>, ptr %v119, align 4
-  %v121 = bitcast <8 x i32> %v120 to <16 x i16>
-  %v122 = shl <16 x i16> %v121, splat (i16 8)
-  %v123 = ashr <16 x i16> %v122, splat (i16 8)
-  %v124 = ashr <16 x i16> %v121, splat (i16 8)
-  %v125 = mul i64 %v109, 4
-  %v126 = getelementptr i8, ptr %v33, i64 %v125
-  %v127 = load i32, ptr %v126, align 1
-  %v128 = insertelement <8 x i32> poison, i32 %v127, i32 0
-  %v129 = shufflevector <8 x i32> %v128, <8 x i32> poison, <8 x i32> zeroinitializer
-  %v130 = bitcast <8 x i32> %v129 to <16 x i16>
-  %v131 = shl <16 x i16> %v130, splat (i16 8)
-  %v132 = ashr <16 x i16> %v131, splat (i16 8)
-  %v133 = ashr <16 x i16> %v130, splat (i16 8)
-  %v134 = load <8 x i32>, ptr %s27
-  %v135 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v132, <16 x i16> %v115)
-  %v136 = add <8 x i32> %v134, %v135
-  store <8 x i32> %v136, ptr %s27
-  %v137 = load <8 x i32>, ptr %s27
-  %v138 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v133, <16 x i16> %v116)
+  %v97 = add i64 %l48.i, 2
+  %v98 = mul i64 %v97, 32
+  %v99 = getelementptr i8, ptr %v46, i64 %v98
+  %v100 = load <16 x i8>, ptr %v99, align 4
+  %v101 = sext <16 x i8> %v100 to <16 x i16>
+  %v102 = mul i64 %v97, 32
+  %v103 = add i64 %v102, 16
+  %v104 = getelementptr i8, ptr %v46, i64 %v103
+  %v105 = load <16 x i8>, ptr %v104, align 4
+  %v106 = sext <16 x i8> %v105 to <16 x i16>
+  %v107 = mul i64 %v97, 4
+  %v108 = getelementptr i8, ptr %v47, i64 %v107
+  %v109 = load i32, ptr %v108, align 1
+  %v110 = insertelement <8 x i32> poison, i32 %v109, i32 0
+  %v111 = shufflevector <8 x i32> %v110, <8 x i32> poison, <8 x i32> zeroinitializer
+  %v112 = bitcast <8 x i32> %v111 to <16 x i16>
+  %v113 = load <8 x i32>, ptr %s41
+  %v114 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v112, <16 x i16> %v101)
+  %v115 = add <8 x i32> %v113, %v114
+  %v116 = call <8 x i32> asm "", "=v,0"(<8 x i32> %v115)
+  store <8 x i32> %v116, ptr %s41
+  %v117 = load <8 x i32>, ptr %s42
+  %v118 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v112, <16 x i16> %v106)
+  %v119 = add <8 x i32> %v117, %v118
+  %v120 = call <8 x i32> asm "", "=v,0"(<8 x i32> %v119)
+  store <8 x i32> %v120, ptr %s42
+  call void asm sideeffect "", "~{memory}"()
+  %v121 = add i64 %l48.i, 3
+  %v122 = mul i64 %v121, 32
+  %v123 = getelementptr i8, ptr %v46, i64 %v122
+  %v124 = load <16 x i8>, ptr %v123, align 4
+  %v125 = sext <16 x i8> %v124 to <16 x i16>
+  %v126 = mul i64 %v121, 32
+  %v127 = add i64 %v126, 16
+  %v128 = getelementptr i8, ptr %v46, i64 %v127
+  %v129 = load <16 x i8>, ptr %v128, align 4
+  %v130 = sext <16 x i8> %v129 to <16 x i16>
+  %v131 = mul i64 %v121, 4
+  %v132 = getelementptr i8, ptr %v47, i64 %v131
+  %v133 = load i32, ptr %v132, align 1
+  %v134 = insertelement <8 x i32> poison, i32 %v133, i32 0
+  %v135 = shufflevector <8 x i32> %v134, <8 x i32> poison, <8 x i32> zeroinitializer
+  %v136 = bitcast <8 x i32> %v135 to <16 x i16>
+  %v137 = load <8 x i32>, ptr %s41
+  %v138 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v136, <16 x i16> %v125)
   %v139 = add <8 x i32> %v137, %v138
-  store <8 x i32> %v139, ptr %s27
-  %v140 = load <8 x i32>, ptr %s28
-  %v141 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v132, <16 x i16> %v123)
-  %v142 = add <8 x i32> %v140, %v141
-  store <8 x i32> %v142, ptr %s28
-  %v143 = load <8 x i32>, ptr %s28
-  %v144 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v133, <16 x i16> %v124)
-  %v145 = add <8 x i32> %v143, %v144
-  store <8 x i32> %v145, ptr %s28
-  call void asm sideeffect "", "~{memory}"()
-  %v146 = add i64 %l34.i, 3
-  %v147 = mul i64 %v146, 64
-  %v148 = getelementptr i8, ptr %v32, i64 %v147
-  %v149 = load <8 x i32>, ptr %v148, align 4
-  %v150 = bitcast <8 x i32> %v149 to <16 x i16>
-  %v151 = shl <16 x i16> %v150, splat (i16 8)
-  %v152 = ashr <16 x i16> %v151, splat (i16 8)
-  %v153 = ashr <16 x i16> %v150, splat (i16 8)
-  %v154 = mul i64 %v146, 64
-  %v155 = add i64 %v154, 32
-  %v156 = getelementptr i8, ptr %v32, i64 %v155
-  %v157 = load <8 x i32>, ptr %v156, align 4
-  %v158 = bitcast <8 x i32> %v157 to <16 x i16>
-  %v159 = shl <16 x i16> %v158, splat (i16 8)
-  %v160 = ashr <16 x i16> %v159, splat (i16 8)
-  %v161 = ashr <16 x i16> %v158, splat (i16 8)
-  %v162 = mul i64 %v146, 4
-  %v163 = getelementptr i8, ptr %v33, i64 %v162
-  %v164 = load i32, ptr %v163, align 1
-  %v165 = insertelement <8 x i32> poison, i32 %v164, i32 0
-  %v166 = shufflevector <8 x i32> %v165, <8 x i32> poison, <8 x i32> zeroinitializer
-  %v167 = bitcast <8 x i32> %v166 to <16 x i16>
-  %v168 = shl <16 x i16> %v167, splat (i16 8)
-  %v169 = ashr <16 x i16> %v168, splat (i16 8)
-  %v170 = ashr <16 x i16> %v167, splat (i16 8)
-  %v171 = load <8 x i32>, ptr %s27
-  %v172 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v169, <16 x i16> %v152)
-  %v173 = add <8 x i32> %v171, %v172
-  store <8 x i32> %v173, ptr %s27
-  %v174 = load <8 x i32>, ptr %s27
-  %v175 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v170, <16 x i16> %v153)
-  %v176 = add <8 x i32> %v174, %v175
-  store <8 x i32> %v176, ptr %s27
-  %v177 = load <8 x i32>, ptr %s28
-  %v178 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v169, <16 x i16> %v160)
-  %v179 = add <8 x i32> %v177, %v178
-  store <8 x i32> %v179, ptr %s28
-  %v180 = load <8 x i32>, ptr %s28
-  %v181 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v170, <16 x i16> %v161)
-  %v182 = add <8 x i32> %v180, %v181
-  store <8 x i32> %v182, ptr %s28
-  %l34.next = add nuw nsw i64 %l34.i, 4
-  %v183 = icmp slt i64 %l34.next, 4
-  br i1 %v183, label %l34.body, label %l34.end
-l34.end:
-  %l29.next = add nuw nsw i64 %l29.i, 1
-  %v184 = icmp slt i64 %l29.next, 1
-  br i1 %v184, label %l29.body, label %l29.end
-l29.end:
-  %v185 = load <8 x i32>, ptr %s27
-  %v186 = getelementptr i32, ptr %s1, i64 0
-  store <8 x i32> %v185, ptr %v186, align 32
-  %v187 = load <8 x i32>, ptr %s28
-  %v188 = getelementptr i32, ptr %s1, i64 8
-  store <8 x i32> %v187, ptr %v188, align 32
-  %v190 = icmp slt i64 0, 1
-  br i1 %v190, label %l189.body, label %l189.end
-l189.body:
-  %l189.i = phi i64 [ 0, %l29.end ], [ %l189.next, %l189.body ]
-  %v191 = add i64 %l22.i, %l189.i
-  %v192 = add i64 %v10, %v191
-  %v193 = mul i64 %l189.i, 16
-  %v194 = getelementptr i32, ptr %s1, i64 %v193
-  %v195 = mul i64 %l18.i, 16
-  %v196 = sub i64 8, %v195
-  %v197 = trunc i64 %v196 to i32
-  %v198 = insertelement <16 x i32> poison, i32 %v197, i32 0
-  %v199 = shufflevector <16 x i32> %v198, <16 x i32> poison, <16 x i32> zeroinitializer
-  %v200 = icmp slt <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, %v199
-  %v201 = getelementptr i32, ptr %v194, i64 0
-  %v202 = load <16 x i32>, ptr %v201, align 64
-  %v203 = mul i64 %v192, 8
-  %v204 = getelementptr i8, ptr %p1, i64 0
-  %v205 = call <16 x i8> @llvm.masked.load.v16i8.p0(ptr %v204, i32 1, <16 x i1> %v200, <16 x i8> zeroinitializer)
-  %v206 = sext <16 x i8> %v205 to <16 x i32>
-  %v207 = add <16 x i32> %v202, %v206
-  %v208 = trunc <16 x i32> %v207 to <16 x i8>
-  %v209 = call <16 x i8> @llvm.smax.v16i8(<16 x i8> %v208, <16 x i8> splat (i8 0))
-  %v210 = add <16 x i8> %v209, %v209
-  %v211 = getelementptr i8, ptr %p3, i64 %v203
-  call void @llvm.masked.store.v16i8.p0(<16 x i8> %v209, ptr %v211, i32 1, <16 x i1> %v200)
-  %v212 = getelementptr i8, ptr %p4, i64 %v203
-  call void @llvm.masked.store.v16i8.p0(<16 x i8> %v210, ptr %v212, i32 1, <16 x i1> %v200)
-  %l189.next = add nuw nsw i64 %l189.i, 1
-  %v213 = icmp slt i64 %l189.next, 1
-  br i1 %v213, label %l189.body, label %l189.end
-l189.end:
-  %l22.next = add nuw nsw i64 %l22.i, 1
-  %v214 = icmp slt i64 %l22.next, %v12
-  br i1 %v214, label %l22.body, label %l22.end
-l22.end:
-  %v215 = mul i64 %v12, 16
-  %v216 = getelementptr i8, ptr %v15, i64 %v215
-  %v217 = call ptr asm "", "=r,0"(ptr %v216)
-  %v218 = sub i64 %v12, %v12
-  br label %rest219
-rest219:
-  %v221 = icmp slt i64 0, %v218
-  br i1 %v221, label %l220.body, label %l220.end
-l220.body:
-  %l220.i = phi i64 [ 0, %rest219 ], [ %l220.next, %l220.body ]
-  %v222 = add i64 %v12, %l220.i
-  %v223 = add i64 %v10, %v222
-  %v224 = mul i64 %l220.i, 16
-  %v225 = getelementptr i32, ptr %s1, i64 %v224
-  %v226 = mul i64 %l18.i, 16
-  %v227 = sub i64 8, %v226
-  %v228 = trunc i64 %v227 to i32
-  %v229 = insertelement <16 x i32> poison, i32 %v228, i32 0
-  %v230 = shufflevector <16 x i32> %v229, <16 x i32> poison, <16 x i32> zeroinitializer
-  %v231 = icmp slt <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, %v230
-  %v232 = getelementptr i32, ptr %v225, i64 0
-  %v233 = load <16 x i32>, ptr %v232, align 64
-  %v234 = mul i64 %v223, 8
-  %v235 = getelementptr i8, ptr %p1, i64 0
-  %v236 = call <16 x i8> @llvm.masked.load.v16i8.p0(ptr %v235, i32 1, <16 x i1> %v231, <16 x i8> zeroinitializer)
-  %v237 = sext <16 x i8> %v236 to <16 x i32>
-  %v238 = add <16 x i32> %v233, %v237
-  %v239 = trunc <16 x i32> %v238 to <16 x i8>
-  %v240 = call <16 x i8> @llvm.smax.v16i8(<16 x i8> %v239, <16 x i8> splat (i8 0))
-  %v241 = add <16 x i8> %v240, %v240
-  %v242 = getelementptr i8, ptr %p3, i64 %v234
-  call void @llvm.masked.store.v16i8.p0(<16 x i8> %v240, ptr %v242, i32 1, <16 x i1> %v231)
-  %v243 = getelementptr i8, ptr %p4, i64 %v234
-  call void @llvm.masked.store.v16i8.p0(<16 x i8> %v241, ptr %v243, i32 1, <16 x i1> %v231)
-  %l220.next = add nuw nsw i64 %l220.i, 1
-  %v244 = icmp slt i64 %l220.next, %v218
-  br i1 %v244, label %l220.body, label %l220.end
-l220.end:
-  %l18.next = add nuw nsw i64 %l18.i, 1
-  %v245 = icmp slt i64 %l18.next, %v17
-  br i1 %v245, label %l18.body, label %l18.end
-l18.end:
-  %l2.next = add nuw nsw i64 %l2.i, 1
-  %v246 = icmp slt i64 %l2.next, %last
-  br i1 %v246, label %l2.body, label %l2.end
-l2.end:
+  %v140 = call <8 x i32> asm "", "=v,0"(<8 x i32> %v139)
+  store <8 x i32> %v140, ptr %s41
+  %v141 = load <8 x i32>, ptr %s42
+  %v142 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v136, <16 x i16> %v130)
+  %v143 = add <8 x i32> %v141, %v142
+  %v144 = call <8 x i32> asm "", "=v,0"(<8 x i32> %v143)
+  store <8 x i32> %v144, ptr %s42
+  %l48.next = add nuw nsw i64 %l48.i, 4
+  %v145 = icmp slt i64 %l48.next, 8
+  br i1 %v145, label %l48.body, label %l48.end
+l48.end:
+  %l43.next = add nuw nsw i64 %l43.i, 1
+  %v146 = icmp slt i64 %l43.next, 1
+  br i1 %v146, label %l43.body, label %l43.end
+l43.end:
+  %v147 = load <8 x i32>, ptr %s41
+  %v148 = getelementptr i32, ptr %s2, i64 0
+  store <8 x i32> %v147, ptr %v148, align 32
+  %v149 = load <8 x i32>, ptr %s42
+  %v150 = getelementptr i32, ptr %s2, i64 8
+  store <8 x i32> %v149, ptr %v150, align 32
+  %v152 = icmp slt i64 0, 1
+  br i1 %v152, label %l151.body, label %l151.end
+l151.body:
+  %l151.i = phi i64 [ 0, %l43.end ], [ %l151.next, %l151.body ]
+  %v153 = add i64 %l36.i, %l151.i
+  %v154 = add i64 %v11, %v153
+  %v155 = mul i64 %l151.i, 16
+  %v156 = getelementptr i32, ptr %s2, i64 %v155
+  %v157 = mul i64 %l32.i, 16
+  %v158 = sub i64 8, %v157
+  %v159 = trunc i64 %v158 to i32
+  %v160 = insertelement <16 x i32> poison, i32 %v159, i32 0
+  %v161 = shufflevector <16 x i32> %v160, <16 x i32> poison, <16 x i32> zeroinitializer
+  %v162 = icmp slt <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, %v161
+  %v163 = getelementptr i32, ptr %v156, i64 0
+  %v164 = load <16 x i32>, ptr %v163, align 64
+  %v165 = mul i64 %v154, 8
+  %v166 = getelementptr i8, ptr %p1, i64 0
+  %v167 = call <16 x i8> @llvm.masked.load.v16i8.p0(ptr %v166, i32 1, <16 x i1> %v162, <16 x i8> zeroinitializer)
+  %v168 = sext <16 x i8> %v167 to <16 x i32>
+  %v169 = add <16 x i32> %v164, %v168
+  %v170 = trunc <16 x i32> %v169 to <16 x i8>
+  %v171 = call <16 x i8> @llvm.smax.v16i8(<16 x i8> %v170, <16 x i8> splat (i8 0))
+  %v172 = add <16 x i8> %v171, %v171
+  %v173 = getelementptr i8, ptr %p3, i64 %v165
+  call void @llvm.masked.store.v16i8.p0(<16 x i8> %v171, ptr %v173, i32 1, <16 x i1> %v162)
+  %v174 = getelementptr i8, ptr %p4, i64 %v165
+  call void @llvm.masked.store.v16i8.p0(<16 x i8> %v172, ptr %v174, i32 1, <16 x i1> %v162)
+  %l151.next = add nuw nsw i64 %l151.i, 1
+  %v175 = icmp slt i64 %l151.next, 1
+  br i1 %v175, label %l151.body, label %l151.end
+l151.end:
+  %l36.next = add nuw nsw i64 %l36.i, 1
+  %v176 = icmp slt i64 %l36.next, %v13
+  br i1 %v176, label %l36.body, label %l36.end
+l36.end:
+  %v177 = mul i64 %v13, 64
+  %v178 = getelementptr i8, ptr %s1, i64 %v177
+  %v179 = call ptr asm "", "=r,0"(ptr %v178)
+  %v180 = sub i64 %v13, %v13
+  br label %rest181
+rest181:
+  %v183 = icmp slt i64 0, %v180
+  br i1 %v183, label %l182.body, label %l182.end
+l182.body:
+  %l182.i = phi i64 [ 0, %rest181 ], [ %l182.next, %l182.body ]
+  %v184 = add i64 %v13, %l182.i
+  %v185 = add i64 %v11, %v184
+  %v186 = mul i64 %l182.i, 16
+  %v187 = getelementptr i32, ptr %s2, i64 %v186
+  %v188 = mul i64 %l32.i, 16
+  %v189 = sub i64 8, %v188
+  %v190 = trunc i64 %v189 to i32
+  %v191 = insertelement <16 x i32> poison, i32 %v190, i32 0
+  %v192 = shufflevector <16 x i32> %v191, <16 x i32> poison, <16 x i32> zeroinitializer
+  %v193 = icmp slt <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, %v192
+  %v194 = getelementptr i32, ptr %v187, i64 0
+  %v195 = load <16 x i32>, ptr %v194, align 64
+  %v196 = mul i64 %v185, 8
+  %v197 = getelementptr i8, ptr %p1, i64 0
+  %v198 = call <16 x i8> @llvm.masked.load.v16i8.p0(ptr %v197, i32 1, <16 x i1> %v193, <16 x i8> zeroinitializer)
+  %v199 = sext <16 x i8> %v198 to <16 x i32>
+  %v200 = add <16 x i32> %v195, %v199
+  %v201 = trunc <16 x i32> %v200 to <16 x i8>
+  %v202 = call <16 x i8> @llvm.smax.v16i8(<16 x i8> %v201, <16 x i8> splat (i8 0))
+  %v203 = add <16 x i8> %v202, %v202
+  %v204 = getelementptr i8, ptr %p3, i64 %v196
+  call void @llvm.masked.store.v16i8.p0(<16 x i8> %v202, ptr %v204, i32 1, <16 x i1> %v193)
+  %v205 = getelementptr i8, ptr %p4, i64 %v196
+  call void @llvm.masked.store.v16i8.p0(<16 x i8> %v203, ptr %v205, i32 1, <16 x i1> %v193)
+  %l182.next = add nuw nsw i64 %l182.i, 1
+  %v206 = icmp slt i64 %l182.next, %v180
+  br i1 %v206, label %l182.body, label %l182.end
+l182.end:
+  %l32.next = add nuw nsw i64 %l32.i, 1
+  %v207 = icmp slt i64 %l32.next, %v31
+  br i1 %v207, label %l32.body, label %l32.end
+l32.end:
+  %l3.next = add nuw nsw i64 %l3.i, 1
+  %v208 = icmp slt i64 %l3.next, %last
+  br i1 %v208, label %l3.body, label %l3.end
+l3.end:
   ret void
 }

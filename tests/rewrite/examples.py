@@ -246,7 +246,19 @@ _EXAMPLES: dict[str, Example] = {
         graph_of(ops.Sub(swapped(X), weights(2, 1)), ops.Sub(swapped(X), ops.Mul(tensor("one", 1), weights(5, 1, 3))))
     ),
     "transpose_after_concat": expression(ops.Concat(swapped(X), weights(5, 2, 7), swapped(Y), axis=2)),
-    "transpose_after_reduction": expression(ops.ReduceSum(swapped(X), axes=(0,), keepdims=False), 5),
+    "transpose_after_reduction": Example(
+        graph_of(
+            ops.ReduceSum(swapped(X), axes=(0,), keepdims=False),
+            *ops.Extremes.node(swapped(Y), axes=(0, 1), keepdims=True).values,
+        ),
+        5,
+    ),
+    "extremes_of_reshape": Example(
+        graph_of(
+            *ops.Extremes.node(ops.Reshape(X, shape=(6, 5)), axes=(0, 1), keepdims=False).values,
+            ops.ReduceMax(ops.Reshape(Y, shape=(30,)), axes=(0,), keepdims=True),
+        )
+    ),
     "transpose_after_arg": expression(ops.ArgMax(swapped(X), axis=1, keepdims=False)),
     "transpose_after_axis": expression(ops.Softmax(swapped(X), axis=1)),
     "transpose_after_norm": expression(

@@ -341,6 +341,11 @@ REFUSALS: dict[str, dict[str, Graph]] = {
     "transpose_after_reduction": {
         "a reshape": graph_of(ops.ReduceSum(ops.Reshape(X, shape=(6, 5)), axes=(0,), keepdims=True))
     },
+    "extremes_of_reshape": {
+        "an axis is kept": graph_of(ops.ReduceMax(ops.Reshape(X, shape=(6, 5)), axes=(1,), keepdims=False)),
+        "a single element": graph_of(ops.ReduceMin(ops.Reshape(tensor("one"), shape=(1,)), axes=(0,))),
+        "a transpose": graph_of(ops.ReduceMax(swapped(X), axes=(0, 1, 2))),
+    },
     "transpose_after_arg": {"a reshape": graph_of(ops.ArgMax(ops.Reshape(X, shape=(6, 5)), axis=0, keepdims=True))},
     "transpose_after_axis": {"a reshape": graph_of(ops.Softmax(ops.Reshape(X, shape=(6, 5)), axis=0))},
     "transpose_after_norm": {"the normalised axis moves": graph_of(ops.LayerNorm(swapped(X), axis=2, epsilon=1e-3))},

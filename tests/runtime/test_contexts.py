@@ -420,10 +420,24 @@ def test_who_stops_waiting_for_a_lane_leaves_the_next_one_waiting_for_it():
 
 def test_what_a_program_learns_stays_small():
     trial = Trial(2)
-    for _ in range(1000):
-        if trial.note(1, 1e-5):
-            break
+    while not trial.over:
+        trial.note(1, 1e-5)
 
-    assert len(trial.seconds[1]) <= TRIALS + 1
+    assert trial.runs < 1000
+    assert trial.wanted == 2
+    assert max(len(found) for _, found in trial.turns) <= TRIALS + 1
     assert trial.least(1) == 1e-5
     assert trial.least(2) == float("inf")
+
+
+def test_what_disturbs_one_turn_does_not_decide():
+    trial, turns = Trial(2), []
+    while not trial.over:
+        count = trial.wanted
+        if not turns or turns[-1] != count:
+            turns.append(count)
+        seconds = 9e-4 if turns == [2] else {1: 2e-4, 2: 1e-4}[count]
+        trial.note(count, seconds)
+
+    assert turns == [2, 1, 2, 1]
+    assert trial.threads == trial.wanted == 2

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gpucomp.errors import InputError, UsageError
+from gpucomp.artifact.plan import OUTPUT
+from gpucomp.errors import DeviceError, InputError, UsageError
+from gpucomp.ir.state import State
 from gpucomp.runtime import cuda as runtime
 from gpucomp.runtime import cuda_places
 from gpucomp.runtime.executable import PROGRAMS, Executable
@@ -259,3 +262,76 @@ def test_what_cannot_be_written_on_the_device_is_refused(exe, cupy):
         exe.run({"x": x}, outputs={"y": cupy.array(X.T.copy())})
     with pytest.raises(UsageError, match="GPC2038 outputs: arrays by name, or 'device', expected, found 'host'"):
         exe.run({"x": x}, outputs="host")
+
+
+def with_states(cupy, *states, second=(3, 1, 4, 5)):
+    """``two_layers`` with states, and the buffers that its second launch works on."""
+    plan, sources, weights = two_layers(cuda.manifest("sm_80"))
+    written = [k for k in plan.outputs if k in second and plan.buffers[k].kind == OUTPUT]
+    names = [plan.buffers[k].name for k in written]
+    launches = (plan.launches[0], replace(plan.launches[1], args=second))
+    plan = replace(plan, launches=launches, outputs=tuple(written), output_names=tuple(names), states=states)
+    return Executable(plan, sources, {"k0.bin": cubin("k0", [8] * 4)}, weights)
+
+
+def test_a_state_that_a_run_updates_stays_where_it_is(cupy):
+    exe = with_states(cupy, State("x", "now"), second=(3, 1, 0, 5))
+    context, wanted = exe.context(), X
+    context.restore({"x": X})
+    context.run({})
+    (memory,) = context.states.arrays.values()
+    cupy.driver.clear_log()
+
+    for _ in range(5):
+        wanted = answer(wanted)["y"]
+        found = context.run({})
+        np.testing.assert_array_equal(found["z"], answer(wanted)["z"])
+
+    assert context.states.arrays["x"] is memory
+    np.testing.assert_array_equal(there(memory, cupy), answer(wanted)["y"])
+    assert moved(cupy) == [f"download {SIZE}"] * 5  # of "z"; nothing else went anywhere
+    assert cupy.driver.log.count("capture") == 1
+
+
+def test_a_state_that_is_made_anew_has_two_arrays_and_a_graph_for_each_order(cupy):
+    exe = with_states(cupy, State("x", "y", why="as an example"))
+    context, wanted = exe.context(), X
+    context.restore({"x": X})
+    context.run({})
+    cupy.driver.clear_log()
+
+    for _ in range(8):
+        wanted = answer(wanted)["y"]
+        found = context.run({})
+        assert list(found) == ["z"]
+
+    np.testing.assert_array_equal(there(context.states.arrays["x"], cupy), answer(wanted)["y"])
+    assert moved(cupy) == [f"download {SIZE}"] * 8
+    assert cupy.driver.log.count("capture") == 2
+
+
+def test_a_state_takes_no_memory_of_the_program_s(cupy):
+    exe, context = with_states(cupy, State("x", "y", why="as an example")), None
+    for _ in range(2):
+        exe.open()
+        with exe._program() as program:
+            assert program._own[0] == 0
+        context = exe.context()
+        context.run({})
+    exe.profile({})  # nobody gives memory here
+    with exe._program() as program:
+        assert program._own[0] > 0
+
+
+def test_a_run_that_failed_while_it_updated_a_state_loses_it(cupy):
+    exe = with_states(cupy, State("x", "now"), second=(3, 1, 0, 5))
+    context = exe.context()
+    context.run({})
+    cupy.driver.fail("cuGraphLaunch", 1)
+
+    with pytest.raises(DeviceError):
+        context.run({})
+    with pytest.raises(UsageError, match="a run ended while it updated state 'x', which is lost"):
+        context.run({})
+    context.reset()
+    context.run({})

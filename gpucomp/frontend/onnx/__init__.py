@@ -26,6 +26,7 @@ from gpucomp.frontend.onnx.ai_onnx import (
 )
 from gpucomp.frontend.onnx.ai_onnx_ml import forests, svm, trees
 from gpucomp.frontend.onnx.ai_onnx_ml import operators as ml
+from gpucomp.frontend.onnx.compose import keeping
 from gpucomp.frontend.onnx.loader import (
     check,
     deciding_inputs,
@@ -56,6 +57,7 @@ __all__ = [
     "forests",
     "generate",
     "images",
+    "keeping",
     "legacy",
     "load",
     "load_open",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
@@ -88,6 +88,23 @@ def extremes(array: np.ndarray, columns: int = 1) -> tuple[np.ndarray, np.ndarra
     return known.extremes[key][1:]
 
 
+_states: ContextVar[Collection[str]] = ContextVar("states", default=())
+
+
+@contextmanager
+def keeping(states: Collection[str]) -> Iterator[None]:
+    """In this block, the inputs named ``states`` are states: a run may change their memory."""
+    token = _states.set(states)
+    try:
+        yield
+    finally:
+        _states.reset(token)
+
+
+def is_state(value: Value) -> bool:
+    return value.op is Input and value.attrs["label"] in _states.get()
+
+
 def static(value: Value, what: str) -> np.ndarray:
     """The array of a constant, or an array of objects with the sizes that runs decide.
 
@@ -133,6 +150,8 @@ def like(x: Value, number: float | int | bool) -> Value:
 
 
 def scalar_of(dtype: DType, number: float | int | bool) -> Value:
+    if isinstance(number, Size):
+        return sizes(np.array(number, object), dtype)
     with np.errstate(all="ignore"):
         return constant(np.asarray(number).astype(dtype.numpy))
 
@@ -254,5 +273,7 @@ def mean(x: Value, axes: Sequence[int], *, keepdims: bool = True) -> Value:
 
 def iota(n: int, dtype: DType = t.I64) -> Value:
     """0, 1 ... n - 1"""
+    if isinstance(n, Size):
+        return ops.Iota(size=n, dtype=dtype) if dtype.is_integer else cast(ops.Iota(size=n, dtype=t.I64), dtype)
     checked_size(n, 8)
     return constant(np.arange(n, dtype=np.int64).astype(dtype.numpy))

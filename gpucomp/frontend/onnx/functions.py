@@ -13,6 +13,7 @@ from gpucomp.errors import ModelError, UnsupportedError, quote
 from gpucomp.frontend.onnx.tensors import DTYPES
 from gpucomp.frontend.onnx.translate import Site, becomes_objects, find_schema
 from gpucomp.ir import Value
+from gpucomp.ir.size import Size
 from gpucomp.ir.types import OptionalType, SequenceType
 
 MAX_DEPTH = 100
@@ -309,5 +310,9 @@ def _type_proto(value: Value | None) -> onnx.TypeProto:
     inner.tensor_type.elem_type = next(n for n, dtype in DTYPES.items() if dtype is type.dtype)
     if isinstance(value, Value):
         for size in value.shape:
-            inner.tensor_type.shape.dim.add().dim_value = size
+            dim = inner.tensor_type.shape.dim.add()
+            if isinstance(size, Size):
+                dim.dim_param = str(size)
+            else:
+                dim.dim_value = size
     return proto

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,8 +122,13 @@ class OpenGraph:
         return found
 
 
-def load_open(model: ModelLike, shapes: OpenShapes, constants: Mapping[str, Any] | None = None) -> OpenGraph:
-    """The graph of a model for all ``shapes``. Raises as ``load_split``, if the model fits none of the examples.
+def load_open(
+    model: ModelLike,
+    shapes: OpenShapes,
+    constants: Mapping[str, Any] | None = None,
+    change: Callable[[Graph], Graph] = lambda graph: graph,
+) -> OpenGraph:
+    """The graph of a model for all ``shapes``, after ``change``. Raises as ``load_split``, if no example fits the model.
 
     If something in the model has no formula, or if shapes depend on values, the graph is that of one example, and all its
     sizes are conditions.
@@ -133,7 +138,7 @@ def load_open(model: ModelLike, shapes: OpenShapes, constants: Mapping[str, Any]
         sizes = {name: size_of(dim, example[name]) for name, dim in shapes.dims.items()}
         try:
             with assuming(Assumed()) as conditions:
-                graph = load(model, shapes=shapes.at(sizes), constants=constants)
+                graph = change(load(model, shapes=shapes.at(sizes), constants=constants))
             return OpenGraph(shapes, graph, b"", conditions, example)
         except GpucompError:  # no convolution fits an image of one pixel; or there is no formula
             continue

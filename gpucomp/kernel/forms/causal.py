@@ -1,4 +1,4 @@
-"""Recognises causal attention, in which rows give no weight to later columns, so that these can be skipped."""
+"""Recognises attention in which rows give no weight to later columns, so that these can be skipped."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ def causal_offset(body: Attention) -> Any:
         case Select(condition=Call(fn="lt", args=(low, high)), otherwise=Const(value=value)) if value <= HIDDEN:
             return _offset(low, high, 1, body)
     return NOT_CAUSAL
+
+
+def last_column(body: Attention) -> Expr | None:
+    """The last column that a row gives weight to, over batch and rows; ``None`` if it has no such form.
+
+    It is data, such as how many keys of a sentence are valid. Where it is negative, all scores of the row are equal, and all
+    columns have weight.
+    """
+    match body.score:
+        case Select(condition=Call(fn=("le" | "lt") as fn, args=(low, high)), otherwise=Const(value=value)):
+            if value <= HIDDEN and len(body.cols) == 1 and low is body.cols[0] and low not in high.free:
+                return high if fn == "le" else high - 1
+    return None
 
 
 def _offset(low: Expr, high: Expr, strictly: int, body: Attention) -> Any:

@@ -25,7 +25,7 @@ from testing.kernels import attention, random_inputs
 from testing.tolerance import assert_matches
 
 HEADS, ROWS, COLS = Dim("b", 1, 9), Dim("n", 1, 200), Dim("c", 1, 300)
-BOTH = ((1, 1), (1, 300), (13, 17), (16, 16), (48, 96), (67, 131), (200, 1), (200, 300))
+BOTH = ((1, 1), (1, 300), (3, 131), (8, 65), (9, 17), (13, 17), (16, 16), (48, 96), (67, 131), (200, 1), (200, 300))
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,21 @@ CASES = {
     "masks of keys": of_rows_and_cols(mask="bool", group=3),
     "keys by columns": of_rows_and_cols(transposed=True),
     "bf16": of_rows_and_cols(dtype=BF16, residual=True),
-    "causal": Case(lambda n: attention(n, n, 16, 20, causal=0), {"n": ROWS}, ((1,), (5,), (16,), (131,), (200,))),
+    "causal": Case(
+        lambda n: attention(n, n, 16, 20, causal=0), {"n": ROWS}, ((1,), (2,), (5,), (7,), (16,), (131,), (200,))
+    ),
     "causal rows of shared keys": Case(
         lambda n: attention(n, n, 8, 12, causal=0, group=3), {"n": ROWS}, ((1,), (5,), (16,), (131,))
     ),
     "causal behind a cache": Case(
         lambda r, past: attention(r, r + past, 16, 24, causal=past),
         {"r": Dim("r", 1, 64), "past": Dim("past", 0, 200)},
-        ((1, 0), (1, 200), (13, 5), (64, 0), (64, 64), (61, 131)),
+        ((1, 0), (1, 200), (3, 77), (8, 130), (13, 5), (64, 0), (64, 64), (61, 131)),
     ),
     "one matrix of heads": Case(
         lambda n: attention(n, n, 24, 24, heads=3, merged=True, residual=True),
         {"n": ROWS},
-        ((1,), (29,), (64,), (200,)),
+        ((1,), (6,), (29,), (64,), (200,)),
     ),
 }
 SCHEDULES: list[Schedule | None] = [

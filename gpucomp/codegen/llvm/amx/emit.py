@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
-from gpucomp.codegen.llvm.amx.operands import image_of, narrow_of, straight_rows
+from gpucomp.codegen.llvm.amx.operands import Image, Narrow, image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.amx.rows import CopiedLines, CopiedRows, RowsInPlace, word_of
 from gpucomp.codegen.llvm.amx.space import (
     COLUMNS,
@@ -76,16 +76,17 @@ class Tiles:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
         self.code.native_bf16 = "avx512bf16" in target.features
-        narrow = narrow_of(kernel)
-        assert narrow is not None
-        self.narrow, self.ops, self.acc = narrow, narrow.ops, kernel.body.acc
-        example = problem(kernel_of(example_of(kernel), Contraction))
+        self.narrow, self.acc = self._narrow(kernel), kernel.body.acc
+        self.ops = self.narrow.ops
+        example = self._problem(kernel_of(example_of(kernel), Contraction))
         self.any_size = has_sizes(kernel)
-        self.s, self.p = s, problem(kernel) if self.any_size else example
+        self.s, self.p = s, self._problem(kernel) if self.any_size else example
         self.way = self._way(kernel)
         self.d = of_any_size(s, self.p, example, self.way) if self.any_size else derive(s, self.p)
         self.bound: dict[Expr, LaneValue] = {}
         self.vector = Type(storage.register_scalar(self.acc.dtype), COLUMNS)
+        self.column_type = Type(f"i{self.d.group * self.ops.b.dtype.bits}", COLUMNS)  # words of 16 columns
+        self.column_line = COLUMNS * self.d.group * self.ops.b.dtype.nbytes
         self.columns = _packed_columns(kernel, self.s, example)
         if self.columns is None:
             self.b_program = lower([self.ops.b], [self.ops.batch, self.ops.ki, self.ops.n])
@@ -100,6 +101,18 @@ class Tiles:
         self.sums = self.code.stack(f"[{self.s.tiles_m * self.d.tiles_n * self.d.most_rows * COLUMNS} x i32]", LINE)
         self.late = self._late()
 
+    def _narrow(self, kernel: Kernel[Contraction]) -> Narrow:
+        """The operands as the instructions read them."""
+        narrow = narrow_of(kernel)
+        assert narrow is not None
+        return narrow
+
+    def _problem(self, kernel: Kernel[Contraction]) -> NarrowProblem:
+        return problem(kernel)
+
+    def _image(self, kernel: Kernel[Contraction]) -> Image | None:
+        return image_of(kernel)
+
     def _late(self) -> Late | None:
         """Whether stores are delayed: they may be unrolled several times, and a block has enough steps for them."""
         if not self.light or self.d.steps < LATE_STEPS:
@@ -111,7 +124,7 @@ class Tiles:
         way = self.s.pack_a
         if not self.any_size:
             return way
-        image = image_of(kernel) if way == LINES else None
+        image = self._image(kernel) if way == LINES else None
         read = (way == IN_PLACE and straight_rows(self.narrow)) or (image is not None and has_taps(image))
         return way if read else COPIED
 
@@ -121,7 +134,7 @@ class Tiles:
             assert straight is not None
             return RowsInPlace(self.entry, self.narrow, straight, self.d, self.bound)
         if self.way == LINES:
-            image = image_of(kernel)
+            image = self._image(kernel)
             assert image is not None
             return CopiedLines(self.entry, image, self.d, self.p, self.bound)
         return CopiedRows(self.entry, self.narrow, self.d, self.bound)
@@ -420,7 +433,7 @@ class Tiles:
     def _copy_columns(self, panel: Value, columns: int) -> None:
         """Copies tiles of words: interleaves vectors along n that are neighbours in k, or transposes vectors along k."""
         code, d = self.code, self.d
-        tile_bytes = d.depth * COLUMNS * self.narrow.dtype.nbytes
+        tile_bytes = d.depth * COLUMNS * self.ops.b.dtype.nbytes
         with code.loop(0, columns) as v:
             first = (panel * d.tiles_n + v) * COLUMNS
             to = code.gep(self.b_room, v * tile_bytes, "i8")
@@ -447,7 +460,7 @@ class Tiles:
                 self.bound[ops.ki] = k + position
                 parts.append(self._b_value(COLUMNS, mask))
             value = word_of(parts, ops.b.dtype) if parts else code.const(0, Type("i32", COLUMNS))
-            code.store(value, code.gep(to, word * LINE, "i8"), 4)
+            self._store_words(value, to, word)
 
     def _column_mask(self, first: Value) -> Value | None:
         if self.p.n % COLUMNS == 0:
@@ -466,9 +479,15 @@ class Tiles:
             column = first + lane
             self.bound[ops.n] = code.minimum(column, ops.n.extent - 1) if self.p.n % COLUMNS else column
             value = self._b_value(width, mask)
-            vectors.append(code.let(f"bitcast {value.type} {value.text} to <{COLUMNS} x i32>", Type("i32", COLUMNS)))
+            vectors.append(code.let(f"bitcast {value.type} {value.text} to {self.column_type}", self.column_type))
         for word, value in enumerate(transpose(vectors)[: d.depth // d.group]):
-            code.store(value, code.gep(to, word * LINE, "i8"), 4)
+            self._store_words(value, to, word)
+
+    def _store_words(self, value: Value, to: Value, word: int) -> None:
+        """Stores word ``word`` of each of 16 columns. Of wider numbers the low bits are stored."""
+        code, type = self.code, self.column_type
+        value = value if value.type == type else code.convert("trunc", value, type.scalar)
+        code.store(value, code.gep(to, word * self.column_line, "i8"), 4)
 
     def _b_value(self, width: int, mask: Value | None) -> Value:
         printer = self.entry.printer(self.b_program, self.bound, width, mask)

@@ -85,7 +85,7 @@ class NarrowProblem(Sizes):
     k: int
     run: int  # points of k that are contiguous in memory
     outer: int  # number of runs
-    nbytes: int  # bytes of an element of a row or column
+    nbytes: int  # bytes of an element of a row
     straight: int  # 1: rows can be read in place
     b_constant: int  # 1: columns can be packed when the model is compiled
     b_batched: int  # 1: each batch has its own columns
@@ -100,6 +100,11 @@ class NarrowProblem(Sizes):
     stride_x: int
     channels: int
     planes: int  # 1: each channel of an image is a plane
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of an element of a packed column."""
+        return self.nbytes
 
 
 class RowTiles(Sizes):
@@ -246,7 +251,7 @@ def derive(s: NarrowSchedule, p: NarrowProblem) -> NarrowSizes:
         tiles_n=tiles_n,
         panel_count=panel_count,
         panels=min(s.panels, panel_count),
-        panel_bytes=steps * tiles_n * rows.depth * COLUMNS * p.nbytes,
+        panel_bytes=steps * tiles_n * rows.depth * COLUMNS * p.column_bytes,
         row_bytes=row_bytes,
     )
 

@@ -17,12 +17,13 @@ NaN if all of its scores are -inf.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from gpucomp.codegen.llvm.attention.parts import Parts, Scratch, parts_of
-from gpucomp.codegen.llvm.attention.space import AttentionSchedule, derive, fitted, problem, widths_of
+from gpucomp.codegen.llvm.attention.decode_emit import FEW, few_rows
+from gpucomp.codegen.llvm.attention.parts import Scratch, columns_seen, parts_of, store_means
+from gpucomp.codegen.llvm.attention.space import AttentionProblem, AttentionSchedule, derive, fitted, problem, widths_of
 from gpucomp.codegen.llvm.contraction.operands import Rows
 from gpucomp.codegen.llvm.contraction.panels import transpose
 from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Row, Stream
@@ -33,7 +34,7 @@ from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, lower
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, Var
-from gpucomp.ir.size import Size, is_one, is_zero, same
+from gpucomp.ir.size import Size, bounds, is_one, is_zero, same
 from gpucomp.ir.types import BOOL, F32
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
@@ -122,6 +123,12 @@ class _Tile(Scratch):
     def _limit(self) -> Value:
         """The columns that some row of the tile may attend to, rounded up to whole register blocks."""
         code, parts = self.code, self.parts
+        if parts.last is not None:
+            rows = (
+                self.rows if is_zero(self.m % self.rows) else code.minimum(code.integer(self.m) - self.row, self.rows)
+            )
+            seen = columns_seen(self.entry, parts, self.bound, self.row, rows) + (self.d.block_keys - 1)
+            return code.minimum(seen.integer_op("udiv", self.d.block_keys) * self.d.block_keys, self.n)
         if not self._is_causal():
             return code.integer(self.n)
         last = code.minimum(self.row + self.rows, self.m) - 1
@@ -142,7 +149,7 @@ class _Tile(Scratch):
         code, d = self.code, self.d
         count = limit - n0
         if first is not True:
-            even = is_zero(self.n % d.tile_n) and not self._is_causal()
+            even = is_zero(self.n % d.tile_n) and not self._is_causal() and self.parts.last is None
             count = code.integer(d.tile_n) if even else code.minimum(count, d.tile_n)
         if self.copied_keys is not None:
             self._copy(self.parts.k, self.parts.depth, n0, count, self.copied_keys, d.head)
@@ -346,33 +353,6 @@ class _Tile(Scratch):
         store_means(self.entry, parts, self.bound, self.lanes, self.weights, pitch, self.row, rows)
 
 
-def store_means(
-    entry: Entry,
-    parts: Parts,
-    bound: Mapping[Expr, LaneValue],
-    lanes: int,
-    means: Value,
-    pitch: int,
-    first: Value,
-    rows: Value | int,
-) -> None:
-    """The stores of ``rows`` rows from ``first`` on. Their means are at ``means``, ``pitch`` floats from row to row."""
-    code = entry.code
-    program = lower(
-        [e for s in parts.stores for e in (s.offset, s.value)], [parts.batch, parts.rows, parts.values, parts.acc]
-    )
-    with code.loop(0, rows) as i:
-
-        def chunk(at: Value, mask: Value | None) -> None:
-            mean = code.load(code.gep(means, i * pitch + at, "float"), Type("float", lanes), 4)
-            values = {**bound, parts.rows: first + i, parts.values: Affine(at, 1), parts.acc: mean}
-            printer = entry.printer(program, values, lanes, mask)
-            for number, store in enumerate(parts.stores):
-                printer.store(store.target, program.results[2 * number], program.results[2 * number + 1])
-
-        entry.chunks(0, parts.values.extent, lanes, chunk, parts.values.extent)
-
-
 def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> Emitted:
     """The functions' text and the number of tasks."""
     p = problem(kernel)
@@ -381,19 +361,42 @@ def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target
     parts, entry = parts_of(kernel), Entry(kernel, name, target)
     code = entry.code
     arguments = "".join(f"ptr {p.text}, " for p in entry.params)
-    functions, given = [], {}
+    functions: list[str] = []
+    given: dict[int | str, str] = {}
     widths = widths_of(s, p)
     for width in widths:
         functions.append(_Tile(kernel, s, width, entry).emit())
         given[width] = arguments + ("ptr %sizes, " if code.sizes else "")
+    if few := _few(s, p):
+        functions.append(few_rows(kernel, entry, s.lanes, few))
+        given[FEW] = arguments + "ptr %sizes, "
     with code.loop(entry.first, entry.last) as task:
         batch, tile = entry.decompose(task, [parts.batch.extent, d.tiles])
         row = (tile * d.base + code.minimum(tile, d.wider)) * s.lanes
-        for width in widths:
-            if isinstance(d.base, Size) or isinstance(d.wider, Size):
-                wide = (code.select(tile < d.wider, 1, code.integer(0)) + d.base).equals(width)
-            else:
-                wide = tile < d.wider if width > d.base else tile >= d.wider
-            with code.when(wide):
-                code.emit(f"call void @{name}.{width}({given[width]}i64 {batch.text}, i64 {row.text})")
+
+        def call(width: int | str) -> None:
+            code.emit(f"call void @{name}.{width}({given[width]}i64 {batch.text}, i64 {row.text})")
+
+        def tiles() -> None:
+            for width in widths:
+                if isinstance(d.base, Size) or isinstance(d.wider, Size):
+                    wide = (code.select(tile < d.wider, 1, code.integer(0)) + d.base).equals(width)
+                else:
+                    wide = tile < d.wider if width > d.base else tile >= d.wider
+                with code.when(wide):
+                    call(width)
+
+        if FEW not in given:
+            tiles()
+        else:
+            are_few = code.integer(p.m) - row <= _few(s, p)
+            with code.when(are_few):
+                call(FEW)
+            with code.when(~are_few):
+                tiles()
     return entry.emitted(parts.batch.extent * d.tiles, functions)
+
+
+def _few(s: AttentionSchedule, p: AttentionProblem) -> int:
+    """From how many rows down ``few_rows`` is faster than a tile; 0 where a tile always has more, or each run has as many."""
+    return s.lanes // 2 if isinstance(p.m, Size) and bounds(p.m)[0] <= s.lanes // 2 else 0

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from gpucomp.codegen.llvm.contraction.operands import Operands, Rows, rows_in_place
+from gpucomp.codegen.llvm.ir import arithmetic
 from gpucomp.codegen.llvm.ir.builder import Code, Type, Value
-from gpucomp.codegen.llvm.loops.nest import FlatStore, Flattener, collapse
+from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.loops.nest import Entry, FlatStore, Flattener, collapse, lower
 from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, substitute, walk
 from gpucomp.expr.simplify import coefficient, ends, simplify
-from gpucomp.ir.size import Size, at_most, below, is_one, is_zero
+from gpucomp.ir import types
+from gpucomp.ir.size import Size, at_most, below, is_one, is_zero, same
 from gpucomp.ir.types import BOOL, F32, TensorType
 from gpucomp.kernel import Attention, Kernel
-from gpucomp.kernel.forms.causal import causal_offset
+from gpucomp.kernel.forms.causal import NOT_CAUSAL, causal_offset, last_column
 from gpucomp.kernel.sizes import Sizes
 
 
@@ -35,6 +38,7 @@ class Parts:
     score        in terms of ``dot`` and the holes of ``turned``
     turned       loads of the score that run along columns instead of rows, and the holes in their place
     causal       see ``causal_offset``; ``last_rows`` is the extent of the axis that it refers to
+    last         see ``last_column``; ``None`` if it is causal
 
     Batch, rows, columns, ``causal`` and ``last_rows`` can be sizes that each run decides.
     """
@@ -56,6 +60,7 @@ class Parts:
     stores: tuple[FlatStore, ...]
     causal: Any
     last_rows: Any
+    last: Expr | None = None
 
     @property
     def extents(self) -> AttentionExtents:
@@ -87,6 +92,50 @@ class Scratch:
         self.code.store(value, self._at(room, offset), 4)
 
 
+def store_means(
+    entry: Entry,
+    parts: Parts,
+    bound: Mapping[Expr, LaneValue],
+    lanes: int,
+    means: Value,
+    pitch: int,
+    first: Value,
+    rows: Value | int,
+) -> None:
+    """The stores of ``rows`` rows from ``first`` on. Their means are at ``means``, ``pitch`` floats from row to row."""
+    code = entry.code
+    program = lower(
+        [e for s in parts.stores for e in (s.offset, s.value)], [parts.batch, parts.rows, parts.values, parts.acc]
+    )
+    with code.loop(0, rows) as i:
+
+        def chunk(at: Value, mask: Value | None) -> None:
+            mean = code.load(code.gep(means, i * pitch + at, "float"), Type("float", lanes), 4)
+            values = {**bound, parts.rows: first + i, parts.values: Affine(at, 1), parts.acc: mean}
+            printer = entry.printer(program, values, lanes, mask)
+            for number, store in enumerate(parts.stores):
+                printer.store(store.target, program.results[2 * number], program.results[2 * number + 1])
+
+        entry.chunks(0, parts.values.extent, lanes, chunk, parts.values.extent)
+
+
+def columns_seen(entry: Entry, parts: Parts, bound: Mapping[Expr, LaneValue], first: Value, rows: Value | int) -> Value:
+    """How many columns some of ``rows`` rows from ``first`` on give weight to, by ``parts.last``; all if one sees none."""
+    assert parts.last is not None
+    code = entry.code
+    program = lower([parts.last], [parts.batch, parts.rows])
+    least, most = code.slot(Type("i64")), code.slot(Type("i64"))
+    least.set(code.integer(0))
+    most.set(code.integer(-1))
+    with code.loop(0, rows) as i:
+        last = entry.printer(program, {**bound, parts.rows: first + i}, 0, None).value(program.results[0])
+        last = arithmetic.cast(last, parts.last.dtype, types.I64)
+        least.set(code.minimum(least.get(), last))
+        most.set(code.select(last > most.get(), last, most.get()))
+    columns = code.integer(parts.cols.extent)
+    return code.select(least.get() < 0, columns, code.minimum(most.get() + 1, columns))
+
+
 def varies(kernel: Kernel[Attention]) -> str:
     """Why the engines cannot compute the kernel: what its tiles are made of differs from run to run. Empty if they can."""
     inner = [axis.extent for axis in (*kernel.body.depth, *kernel.body.values)]
@@ -104,6 +153,8 @@ def parts_of(kernel: Kernel[Attention]) -> Parts:
     batch, rows, cols, depth, values = (variable for variable, _ in found)
     places = {axis: place for _, parts in found for axis, place in parts.items()}
     q, k, v, score = (flat(substitute(e, places)) for e in (body.q, body.k, body.v, body.score))
+    causal = causal_offset(body)
+    last = last_column(body) if same(causal, NOT_CAUSAL) else None
     turned = tuple((hole(f"turned{n}", ld.dtype), ld) for n, ld in enumerate(_turned(score, rows, cols, kernel.params)))
     stores = tuple(
         FlatStore(s.target, simplify(substitute(s.offset, places)), simplify(substitute(s.value, places)))
@@ -125,8 +176,9 @@ def parts_of(kernel: Kernel[Attention]) -> Parts:
         acc=body.acc,
         turned=turned,
         stores=stores,
-        causal=causal_offset(body),
+        causal=causal,
         last_rows=body.rows[-1].extent if body.rows else 1,
+        last=None if last is None else flat(substitute(last, places)),
     )
 
 

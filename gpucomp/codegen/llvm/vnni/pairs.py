@@ -1,26 +1,31 @@
-"""Contractions of bytes without dot-product instructions: ``pmaddwd`` on the even and on the odd bytes of each word.
+"""Contractions of bytes without dot-product instructions: ``pmaddwd`` on pairs of 16-bit integers.
 
-Bytes become 16-bit integers, whose products and their sums are exact in 32 bits. Everything else is as in ``emit``.
+Products of bytes, and sums of two of them, are exact in 32 bits. A task copies its rows as 16-bit integers, so that a pair
+is a word that a load spreads over all lanes. Packed columns stay bytes: a load widens those of a pair. Everything else is
+as in ``emit``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
-from gpucomp.codegen.llvm.amx.operands import WORD, narrow_of
-from gpucomp.codegen.llvm.amx.space import COLUMNS, LINE, VnniSchedule, unreadable_columns
+from gpucomp.codegen.llvm.amx.operands import WORD, Image, Narrow, image_of, narrow_of
+from gpucomp.codegen.llvm.amx.space import COLUMNS, VnniSchedule, unreadable_columns
 from gpucomp.codegen.llvm.ir.builder import I32, Slot, Type, Value
 from gpucomp.codegen.llvm.vnni.emit import Dots, Line
 from gpucomp.codegen.llvm.vnni.space import PairsProblem, problem
 from gpucomp.codegen.llvm.vnni.space import estimate as dots_estimate
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
-from gpucomp.ir.types import BF16, I8
+from gpucomp.expr.core import cast
+from gpucomp.ir.types import BF16, I8, I16
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 INTEGER = 3.0  # times as long as a multiplication of floats; measured with AVX2 and AVX-512
+ANY = "v"  # constraint of inline assembly: a vector register
 NAMES = {8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}  # by lanes
 
 
@@ -37,7 +42,8 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
 
 
 def pairs_problem(kernel: Kernel[Contraction]) -> PairsProblem:
-    return PairsProblem(**problem(kernel).numbers, pairs=1)
+    numbers = {**problem(kernel).numbers, "nbytes": I16.nbytes, "straight": 0}
+    return PairsProblem(**numbers, pairs=1)
 
 
 def estimate(s: VnniSchedule, p: PairsProblem, limits: Limits) -> float:
@@ -49,39 +55,44 @@ class _Pairs(Dots):
     def __init__(self, kernel: Kernel[Contraction], s: VnniSchedule, name: str, target: Target) -> None:
         super().__init__(kernel, s, name, target)
         self.flipped = False
-        self.signed = self.ops.a.dtype is I8, self.ops.b.dtype is I8
-        self.halves = Type("i16", 2 * self.lanes)
+        self.widening = "sext" if self.ops.b.dtype is I8 else "zext"
+        self.pairs = Type("i16", 2 * self.lanes)
+
+    def _narrow(self, kernel: Kernel[Contraction]) -> Narrow:
+        ops = super()._narrow(kernel).ops
+        return Narrow(dataclasses.replace(ops, a=cast(ops.a, I16)))
+
+    def _problem(self, kernel: Kernel[Contraction]) -> PairsProblem:
+        return pairs_problem(kernel)
+
+    def _image(self, kernel: Kernel[Contraction]) -> Image | None:
+        image = image_of(kernel)
+        return None if image is None else dataclasses.replace(image, element=cast(image.element, I16))
 
     def _word(
         self, rows: Sequence[Line], columns: Value, word: Value, sums: list[list[Slot]], totals: list[Slot]
     ) -> None:
-        code, type = self.code, Type("i32", self.lanes)
-        tile_bytes = self.d.depth * COLUMNS * self.narrow.dtype.nbytes
+        """Adds the products of a pair of points of k."""
+        code = self.code
+        tile_bytes = self.d.depth * COLUMNS
         loaded = []
         for v in range(len(sums[0])):
             tile, part = divmod(v, self.parts)
-            at = word * LINE + (tile * tile_bytes + part * self.lanes * WORD)
-            loaded.append(self._split(code.load(code.gep(columns, at, "i8"), type, 4), signed=self.signed[1]))
+            at = word * self.column_line + (tile * tile_bytes + part * self.pairs.lanes)
+            taken = code.load(code.gep(columns, at, "i8"), Type("i8", self.pairs.lanes), 4)
+            loaded.append(code.convert(self.widening, taken, "i16"))
         for (row, further), line in zip(rows, sums, strict=True):
-            factor = code.load(code.gep(row, word * WORD + further, "i8"), I32, 1)
-            factors = self._split(code.splat(factor, self.lanes), signed=self.signed[0])
-            for slot, halves in zip(line, loaded, strict=True):
-                for ours, theirs in zip(factors, halves, strict=True):
-                    slot.set(slot.get() + self._products(ours, theirs))
+            factor = code.splat(code.load(code.gep(row, word * WORD + further, "i8"), I32, 1), self.lanes)
+            pair = code.let(f"bitcast {factor.type} {factor.text} to {self.pairs}", self.pairs)
+            for slot, value in zip(line, loaded, strict=True):
+                slot.set(self._kept(slot.get() + self._products(pair, value)))
 
-    def _split(self, words: Value, *, signed: bool) -> Sequence[Value]:
-        """The even and the odd bytes of each word as 16-bit integers."""
-        code, type = self.code, self.halves
-        both = code.let(f"bitcast {words.type} {words.text} to {type}", type)
-        eight = code.const(8, type)
-        if not signed:
-            low = code.let(f"and {type} {both.text}, {code.const(255, type).text}", type)
-            return low, code.let(f"lshr {type} {both.text}, {eight.text}", type)
-        up = code.let(f"shl {type} {both.text}, {eight.text}", type)
-        return tuple(code.let(f"ashr {type} {v.text}, {eight.text}", type) for v in (up, both))
+    def _kept(self, total: Value) -> Value:
+        """``total`` as LLVM cannot look into it: it would add unrolled products to each other first, in too many registers."""
+        return self.code.let(f'call {total.type} asm "", "={ANY},0"({total.type} {total.text})', total.type)
 
     def _products(self, a: Value, b: Value) -> Value:
-        inner = f"{self.halves} {a.text}, {self.halves} {b.text}"
+        inner = f"{self.pairs} {a.text}, {self.pairs} {b.text}"
         type = self.sum_type
         return self.code.let(f"call {type} @llvm.x86.{NAMES[self.lanes]}({inner})", type)
 

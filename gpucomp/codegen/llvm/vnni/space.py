@@ -36,13 +36,19 @@ class VnniProblem(NarrowProblem):
 
 
 class PairsProblem(VnniProblem):
+    """Rows are copied as 16-bit integers. Columns are bytes, which become 16-bit integers when they are loaded."""
+
     pairs: int  # always 1: products of pairs of 16-bit integers take the place of dot products
+
+    @property
+    def column_bytes(self) -> int:
+        return 1
 
 
 def _registers(rows: int, vectors: int, p: VnniProblem) -> int:
-    """Registers of sums, columns and rows. Columns and rows of ``PairsProblem`` are in two halves."""
+    """Registers of sums, columns and rows; those of ``PairsProblem`` include one for a product."""
     if isinstance(p, PairsProblem):
-        return rows * vectors + 2 * vectors + 3
+        return rows * vectors + (vectors if rows > 1 else 1) + 2
     return rows * vectors + vectors * (1 + p.signed) + 1
 
 
@@ -100,8 +106,9 @@ def _cycles(s: VnniSchedule, p: VnniProblem, limits: Limits, threads: int) -> fl
             return 0.0
         vectors = columns * parts
         work = max((d.rows + p.signed) * vectors * dot, (d.rows + vectors) * limits.core.load, 4.0)
-        if isinstance(p, PairsProblem):  # for each product a multiplication and an addition of each half
-            work = max((4 * d.rows * vectors + 3 * vectors + 2 * d.rows) * limits.core.multiply, 4.0)
+        if isinstance(p, PairsProblem):  # for each product a multiplication and an addition
+            loads = (d.rows + vectors) * limits.core.load
+            work = max((2 * d.rows * vectors + vectors) * limits.core.multiply, loads, 2.0) + 0.05 * loads
         words = d.steps * d.depth // d.group
         if s.pack_a == IN_PLACE:
             work += crowding(d.rows, p.k * p.nbytes, WORD, limits)
@@ -144,7 +151,7 @@ def default(p: VnniProblem, limits: Limits) -> VnniSchedule:
 def _candidates(smallest: VnniSchedule, p: VnniProblem, limits: Limits) -> Iterator[VnniSchedule]:
     """The largest register blocks, with a few tasks and every way to read the rows."""
     ways = ((IN_PLACE, 0),) if p.straight else ((COPIED, 0), (LINES, 0), (LINES, 1))
-    budget = limits.registers - SPARE
+    budget = limits.registers - (0 if isinstance(p, PairsProblem) else SPARE)
     for (pack_a, across), tiles_n in itertools.product((*ways, (COPIED, 0)), (4, 3, 2, 1)):
         vectors = tiles_n * parts_of_tile(limits)
         needed = [r for r in VnniSchedule.choices("rows") if r <= max(p.m, 1)]

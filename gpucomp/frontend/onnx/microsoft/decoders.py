@@ -16,6 +16,7 @@ from gpucomp.frontend.onnx.compose import (
     concat,
     expand,
     iota,
+    is_state,
     like,
     pad,
     part,
@@ -27,7 +28,7 @@ from gpucomp.frontend.onnx.compose import (
 from gpucomp.frontend.onnx.microsoft.attention import LOWEST, expected_bias, heads, joined, thirds
 from gpucomp.frontend.onnx.microsoft.common import MICROSOFT, expect_floats, expect_none, expect_types, whole
 from gpucomp.frontend.onnx.translate import translates
-from gpucomp.ir import Value
+from gpucomp.ir import Value, constant_value
 from gpucomp.ir import types as t
 
 # --- rotary embedding
@@ -146,10 +147,10 @@ def group_query_attention(
     ``query`` can contain keys and values after its own columns. ``seqlens_k`` i32[B] is the total number of keys of
     each sentence, minus one. New keys follow the valid keys of ``past_key`` [B, heads, P, h]. ``head_sink`` is [H],
     ``attention_bias`` [B or 1, H or 1, S, T]. Results: [B, S, H h], and keys and values [B, heads, max(P, T), h], which
-    are 0 where a sentence has no keys.
+    are 0 where a sentence has no keys. A past that is a state gets the new keys itself, if T is not constant: T is then P.
 
-    Values that are known only at run time are not checked, although onnxruntime refuses them. Lengths outside
-    ``0 .. T - 1`` move keys out of the result or leave gaps in it. ``Gather`` clamps ``position_ids`` to the tables.
+    Values of the run are not checked, although onnxruntime refuses some. Lengths outside ``0 .. T - 1`` move keys out of the
+    result or leave gaps in it. ``Gather`` clamps ``position_ids`` to the tables.
     """
     _expect_plain_cache(k_scale, v_scale, k_quant_type, v_quant_type, kv_cache_bit_width)
     expect_none(qk_output=qk_output, sliding_window_cache=sliding_window_cache)
@@ -160,11 +161,12 @@ def group_query_attention(
     scores = _Scores(scale, softcap, local_window_size, smooth_softmax, attention_bias, head_sink)
     q, k, v = _by_heads(query, key, value, num_heads, kv_num_heads)
     q, k = _normalized(q, k, q_norm_weight, k_norm_weight, qk_norm_epsilon)
-    total, before = _lengths(q, past_key, seqlens_k, total_sequence_length)
+    shared = past_key is not None and is_state(past_key) and constant_value(total_sequence_length) is None
+    total, before = _lengths(q, past_key, seqlens_k, total_sequence_length, shared=shared)
     if do_rotary:
         q, k = _turned(q, k, before, cosines, sines, position_ids, interleaved=bool(rotary_interleaved))
     if past_key is not None and past_value is not None:
-        k, v = (_appended(past, new, before, total) for past, new in ((past_key, k), (past_value, v)))
+        k, v = (_with_past(past, new, before, total, shared) for past, new in ((past_key, k), (past_value, v)))
     return joined(_grouped(q, k, v, before, total, scores)), k, v
 
 
@@ -262,30 +264,48 @@ def _expect_pairs(**pairs: tuple[Value | None, Value | None]) -> None:
         raise ValueError(f"{name}: both or neither expected, one is missing")
 
 
-def _lengths(q: Value, past_key: Value | None, seqlens_k: Value, total_sequence_length: Value) -> tuple[int, Value]:
-    """The total number of keys, and ``_before``."""
+def _lengths(
+    q: Value, past_key: Value | None, seqlens_k: Value, total_sequence_length: Value, *, shared: bool
+) -> tuple[int, Value]:
+    """The total number of keys, and ``_before``. ``shared``: the past has room for all."""
     expect_types((t.I32,), seqlens_k, total_sequence_length)
+    if shared and past_key is not None:
+        return past_key.shape[2], _before_new(seqlens_k, q.shape[0], q.shape[2])
     total = q.shape[2] if past_key is None else whole(total_sequence_length, "total_sequence_length")
     return total, _before(seqlens_k, total, q.shape[0], q.shape[2])
 
 
 def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
     """The number of past keys of each sentence, i64[B, 1]; 0 if all keys are new."""
-    if seqlens_k.type.size != batch:
-        raise ValueError(f"{batch} lengths expected, {seqlens_k.type} given")
     if total < length:
         raise ValueError(f"total_sequence_length {total}: at least the {length} new keys expected")
     if total == length:
         return expand(scalar_of(t.I64, 0), (batch, 1))
+    return _before_new(seqlens_k, batch, length)
+
+
+def _before_new(seqlens_k: Value, batch: int, length: int) -> Value:
+    if seqlens_k.type.size != batch:
+        raise ValueError(f"{batch} lengths expected, {seqlens_k.type} given")
     return ops.Add(reshape(cast(seqlens_k, t.I64), (batch, 1)), scalar_of(t.I64, 1 - length))
+
+
+def _with_past(past: Value, new: Value, before: Value, total: int, shared: bool) -> Value:
+    return (_stored if shared else _appended)(past, new, before, total)
+
+
+def _stored(past: Value, new: Value, before: Value, total: int) -> Value:
+    """``past`` [B, heads, total, h] with ``new`` keys behind the first ``before``, as far as there is room."""
+    expect_past(past, new)
+    batch, _, length, _ = new.shape
+    places = ops.Add(before, reshape(iota(length), (1, length)))
+    at = expand(reshape(places, (batch, 1, length, 1)), new.shape)
+    return ops.ScatterElements(past, at, new, axis=2, reduction="none")
 
 
 def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
     """[B, heads, max(P, total), h]: the first ``before`` keys of ``past``, then ``new``, then zeros."""
-    if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
-        raise ValueError(
-            f"past {past.type} and new {new.type} can differ only in length: [batch, heads, length, columns] expected"
-        )
+    expect_past(past, new)
     kept, length, batch = past.shape[2], new.shape[2], past.shape[0]
     total = max(kept, total)
     place = reshape(iota(total), (1, total))
@@ -295,6 +315,14 @@ def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
     source = ops.Clip(source, low=0, high=kept + length)
     rows = expand(reshape(source, (batch, 1, total, 1)), (*past.shape[:2], total, past.shape[3]))
     return ops.GatherElements(concat([past, new, zeros], 2), rows, axis=2)
+
+
+def expect_past(past: Value, new: Value) -> None:
+    """Raises ``ValueError`` unless both are [batch, heads, length, columns] and differ at most in length."""
+    if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
+        raise ValueError(
+            f"past {past.type} and new {new.type} can differ only in length: [batch, heads, length, columns] expected"
+        )
 
 
 def _grouped(q: Value, k: Value, v: Value, before: Value, keys: int, how: _Scores) -> Value:
@@ -313,7 +341,7 @@ def _grouped(q: Value, k: Value, v: Value, before: Value, keys: int, how: _Score
         bias = expected_bias(how.bias, (batch, count, length, keys))
         scores = ops.Add(scores, pad(bias, (0,) * 7 + (total - keys,)))
     own = ops.Add(reshape(iota(length), (1, length, 1)), reshape(before, (batch, 1, 1)))  # the position of each query
-    place = iota(total)
+    place = ops.Iota(size=total, dtype=t.I64)  # in a form that says which columns are seen
     seen = ops.LessOrEqual(place, own)
     if how.window > 0:
         seen = ops.And(seen, ops.Less(ops.Sub(own, place), scalar_of(t.I64, how.window)))
