@@ -48,7 +48,7 @@ from gpucomp.runtime.cuda_places import (
     staged,
     zeroed,
 )
-from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
+from gpucomp.runtime.host import Strings, bytes_of, check_host, numbers_of, run_host
 from gpucomp.runtime.inputs import stream_of
 from gpucomp.runtime.options import PLAIN, Options
 from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
@@ -260,9 +260,9 @@ class CudaProgram:
         if buffer.kind == COUNTER:
             self._driver("cuMemsetD8Async", address, 0, max(1, buffer.nbytes), self._stream.ptr)
         if buffer.kind == WEIGHT and buffer.nbytes:
-            self._upload(buffer, address, _bytes(weights[buffer.name]))
+            self._upload(buffer, address, bytes_of(weights[buffer.name]))
         if buffer.kind == NUMBERS and buffer.nbytes:
-            self._upload(buffer, address, _bytes(numbers_of(buffer)))
+            self._upload(buffer, address, bytes_of(numbers_of(buffer)))
         return address
 
     def _upload(self, buffer: Buffer, address: int, array: np.ndarray) -> None:
@@ -488,7 +488,7 @@ class CudaProgram:
             if isinstance(given, np.ndarray):
                 if self._in_flight:  # the run before may not have read what was staged for it
                     self._wait()
-                array = _bytes(given)
+                array = bytes_of(given)
                 if (staged := self._staged_inputs.get(position)) is not None:
                     staged[:] = array
                     array = staged
@@ -555,7 +555,7 @@ class CudaProgram:
             if position in self._strings:
                 self._strings.arrays[position] = array
             elif array.nbytes:
-                self._upload(self.plan.buffers[position], self._memory[position], _bytes(array))
+                self._upload(self.plan.buffers[position], self._memory[position], bytes_of(array))
 
     def _read(self, positions: Sequence[int], staged: Mapping[int, np.ndarray]) -> list[np.ndarray]:
         """The buffers in fresh arrays, after everything launched so far. Those in ``staged`` are copied through that memory."""
@@ -594,7 +594,3 @@ class CudaProgram:
                 results[name] = array
             else:
                 results[name][...] = array
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -47,6 +47,11 @@ class Strings:
                 self.arrays[position] = inputs[plan.buffers[position].name]
 
 
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    """The bytes of an array of numbers in the order of C: of the same memory if it is in that order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
 def check_host(plan: Plan) -> None:
     """Raise ``DeviceError`` unless every host operator of the plan is known and its results match the plan's buffers.
 

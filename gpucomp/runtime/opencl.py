@@ -21,7 +21,7 @@ from gpucomp.ir.types import NAMED
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.ceilings import Span
-from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
+from gpucomp.runtime.host import Strings, bytes_of, check_host, numbers_of, run_host
 from gpucomp.runtime.opencl_arrays import (
     context_of,
     copy,
@@ -163,9 +163,9 @@ class OpenCLProgram:
                 continue
             memory = self._allocate(1 if position in self._held else buffer.nbytes, buffer.kind)
             if buffer.kind == WEIGHT and buffer.nbytes:
-                self._cl.enqueue_copy(self._queue, memory, _bytes(weights[buffer.name]), is_blocking=True)
+                self._cl.enqueue_copy(self._queue, memory, bytes_of(weights[buffer.name]), is_blocking=True)
             if buffer.kind == NUMBERS and buffer.nbytes:
-                self._cl.enqueue_copy(self._queue, memory, _bytes(numbers_of(buffer)), is_blocking=True)
+                self._cl.enqueue_copy(self._queue, memory, bytes_of(numbers_of(buffer)), is_blocking=True)
             if buffer.kind == COUNTER:
                 self._zero(memory, buffer)
             buffers.append(memory)
@@ -454,10 +454,10 @@ class OpenCLProgram:
             elif self._mapped:
                 # the queue is empty when a run begins, so this does not wait
                 view, mapping = mapped(queue, memory, buffer.nbytes, written=True)
-                view[...] = _bytes(given)
+                view[...] = bytes_of(given)
                 mapping.release()
             else:
-                sent.append(_bytes(given))
+                sent.append(bytes_of(given))
                 copy(queue, memory, sent[-1], is_blocking=False)
         return sent
 
@@ -490,9 +490,9 @@ class OpenCLProgram:
                 continue
             if self._mapped and buffer.kind in (INPUT, OUTPUT):
                 found = mapped(queue, self._buffers[position], buffer.nbytes, written=False)
-                views.append((_bytes(arrays[-1]), *found))
+                views.append((bytes_of(arrays[-1]), *found))
             else:
-                copy(queue, _bytes(arrays[-1]), self._buffers[position], is_blocking=False)
+                copy(queue, bytes_of(arrays[-1]), self._buffers[position], is_blocking=False)
         queue.finish()
         for array, view, mapping in views:
             array[...] = view
@@ -507,13 +507,9 @@ class OpenCLProgram:
             if position in self._strings:
                 self._strings.arrays[position] = array
             elif array.nbytes:
-                copy(queue, self._buffers[position], _bytes(array), is_blocking=True)
+                copy(queue, self._buffers[position], bytes_of(array), is_blocking=True)
 
 
 def _target_of(plan: Plan) -> Target:
     which = plan.target.partition(":")[2]
     return opencl.manifest(which) if which in opencl.FLAVOURS else opencl.resolve(which)
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
