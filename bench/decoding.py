@@ -172,7 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("models", nargs="*", default=list(CHOSEN), metavar="MODEL", help=f"of {', '.join(MODELS)}")
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS), help="keys before the token")
     parser.add_argument("--peers", default=",".join(PEERS), metavar="A,B", help=f"of {', '.join(PEERS)}")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="of each engine")
     add_shared(parser, "--markdown")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to this file")
     options: argparse.Namespace = parser.parse_args(arguments)
