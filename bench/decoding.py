@@ -40,7 +40,8 @@ MODELS = {
 CHOSEN = ("smollm2_135m", "qwen2.5_0.5b")
 PEERS = ("onnxruntime", "openvino")
 LENGTHS = (100, 1000, 4000, 8000)
-RUNS, WARM = 12, 3
+TURNS, RUNS, WARM = 3, 8, 3  # turns of each engine, and runs of a turn, without the first ones
+REST_S = 0.3  # threads of the engine before spin for a while
 Keys = Mapping[str, np.ndarray]
 Step = Callable[[], Any]
 
@@ -134,12 +135,14 @@ def measure(name: str, peers: list[str], lengths: list[int], threads: int) -> di
         for one in peers:
             row["differ"] = max(row["differ"], float(np.abs(logits[one] - logits["gpucomp"]).max()))
         times: dict[str, list[float]] = {one: [] for one in steps}
-        for turn in range(WARM + RUNS):
+        for _ in range(TURNS):
             for one, step in steps.items():
-                begin = time.perf_counter()
-                step()
-                if turn >= WARM:
-                    times[one].append(1e3 * (time.perf_counter() - begin))
+                time.sleep(REST_S)
+                for run in range(WARM + RUNS):
+                    begin = time.perf_counter()
+                    step()
+                    if run >= WARM:
+                        times[one].append(1e3 * (time.perf_counter() - begin))
         row["ms"][length] = {one: float(np.median(found)) for one, found in times.items()}
         print(f"{name} behind {length}: " + ", ".join(f"{one} {ms:.2f} ms" for one, ms in row["ms"][length].items()))
     row["written"] = engines["gpucomp"].written(token)

@@ -33,6 +33,7 @@ from gpucomp.artifact.plan import (
     Repeat,
 )
 from gpucomp.device.target import Target
+from gpucomp.errors import UnsupportedError, quote
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
 from gpucomp.ir.conditions import Assumed, assuming
@@ -334,6 +335,7 @@ def _planned(
         builder.end_repeat(number)
     returned = [k for k, v in enumerate(graph.outputs) if v not in builder.in_place]
     outputs = tuple(builder.read(graph.outputs[k]) for k in returned)
+    _require_whole_states(builder, target)
     buffers, arena, live = _lay_out(builder, target.alignment)
     weights = [b for b in buffers if b.kind == WEIGHT]
     plan = Plan(
@@ -359,6 +361,23 @@ def _planned(
         cache_bytes=target.cache_bytes if builder.repeats else CACHE_BYTES,
     )
     return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}, builder
+
+
+def _require_whole_states(builder: _Builder, target: Target) -> None:
+    """Raise ``UnsupportedError`` (GPC4015) if a loop reads a state slice by slice where that is not in the state's memory."""
+    moved = {
+        position
+        for repeat in builder.repeats
+        for launch, row in zip(builder.launches[repeat.first : repeat.last], repeat.advances, strict=True)
+        for position, advance in zip(launch.args, row, strict=True)
+        if not is_zero(advance)
+    }
+    for state in builder.in_place.values():
+        if target.kind == "cuda" and builder.position[state] in moved:
+            raise UnsupportedError(
+                f"state {quote(state.attrs['label'])}: a loop reads it step by step, which {target.name} does on a copy",
+                code="GPC4015",
+            )
 
 
 def _results(step: Step) -> list[tuple[Value, TensorType]]:

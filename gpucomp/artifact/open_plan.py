@@ -141,8 +141,9 @@ class OpenPlan:
     def _placed(self, bytes_of: Sequence[int], nbytes: Sequence[int]) -> tuple[list[int], int]:
         """The offsets, and the bytes of the arena, in the order that takes the fewest. ``bytes_of`` decide all ``nbytes``."""
         units = [-(-n // self.alignment) for n in bytes_of]
-        if self._latest and self._latest[0][0] == units:  # as for most of a decoder's tokens
-            return self._latest[0][1]
+        for known, there in self._latest[:1]:  # another thread may replace it meanwhile
+            if known == units:  # as for most of a decoder's tokens
+                return there
         found = min((placed(order, nbytes, self.alignment) for order in self.orders), key=itemgetter(1))
         self._latest[:] = [(units, found)]
         return found

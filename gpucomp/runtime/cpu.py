@@ -238,9 +238,10 @@ class CpuProgram:
         # those that a run needs
         self._buffers: dict[int, Buffer] = {**(like._buffers if like else {}), **{k: self._buffer(k) for k in others}}
         name_of = dict(zip(reversed(form.outputs), reversed(form.output_names), strict=True))
-        known = (
-            {one.position: one for one in like._used} if like and not launches.late and not like._launches.late else {}
+        same = (
+            like is not None and launches.rows is like._launches.rows and not launches.late and not like._launches.late
         )
+        known = {one.position: one for one in like._used} if like is not None and same else {}
         for position in others:
             known.pop(position, None)
         used = [

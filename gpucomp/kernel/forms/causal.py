@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpucomp.expr.core import Call, Const, Expr, Select, Var
+from gpucomp.expr.core import Call, Const, Expr, Load, Select, Var, walk
 from gpucomp.expr.simplify import linear
 from gpucomp.ir.size import at_most, same
 from gpucomp.kernel import Attention
@@ -31,11 +31,12 @@ def last_column(body: Attention) -> Expr | None:
     """The last column that a row gives weight to, over batch and rows; ``None`` if it has no such form.
 
     It is data, such as how many keys of a sentence are valid. Where it is negative, all scores of the row are equal, and all
-    columns have weight.
+    columns have weight. The other scores must be no more than scaled products: a mask could hide them all.
     """
     match body.score:
-        case Select(condition=Call(fn=("le" | "lt") as fn, args=(low, high)), otherwise=Const(value=value)):
-            if value <= HIDDEN and len(body.cols) == 1 and low is body.cols[0] and low not in high.free:
+        case Select(condition=Call(fn=("le" | "lt") as fn, args=(low, high)), then=then, otherwise=Const(value=value)):
+            seen = value <= HIDDEN and len(body.cols) == 1 and low is body.cols[0] and low not in high.free
+            if seen and not any(isinstance(n, Load | Select) for n in walk(then)):
                 return high if fn == "le" else high - 1
     return None
 

@@ -125,14 +125,14 @@ def columns_seen(entry: Entry, parts: Parts, bound: Mapping[Expr, LaneValue], fi
     code = entry.code
     program = lower([parts.last], [parts.batch, parts.rows])
     least, most = code.slot(Type("i64")), code.slot(Type("i64"))
+    columns = code.integer(parts.cols.extent)
     least.set(code.integer(0))
     most.set(code.integer(-1))
     with code.loop(0, rows) as i:
         last = entry.printer(program, {**bound, parts.rows: first + i}, 0, None).value(program.results[0])
-        last = arithmetic.cast(last, parts.last.dtype, types.I64)
+        last = code.minimum(arithmetic.cast(last, parts.last.dtype, types.I64), columns)
         least.set(code.minimum(least.get(), last))
         most.set(code.select(last > most.get(), last, most.get()))
-    columns = code.integer(parts.cols.extent)
     return code.select(least.get() < 0, columns, code.minimum(most.get() + 1, columns))
 
 
