@@ -393,6 +393,9 @@ def lower(
         graph, device, precision, keep_fp32, elsewhere, passes=kernel_passes, observer=observer, watch=watch
     )
     graph = settled(graph, steps)
+    of_program = () if states is None or isinstance(states, str | Mapping) else states
+    if [one.in_place for one in of_program] != [one.in_place for one in graph.states if of_program]:
+        raise UnsupportedError("states: they are not kept at these sizes as at all others", code="GPC4015")
     laid_out, sources = render(steps, device, tell, picks, observer, watch, rendered)
     return Lowered(graph, laid_out, sources, steps, dynamic_model, keep_fp32)
 

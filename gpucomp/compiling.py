@@ -69,7 +69,7 @@ def compile(
     if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for bad records.
     """
     require_specialise(specialise, specialise_for, has_dims(shapes))
-    if states and specialise != "never":
+    if states and (specialise != "never" or specialise_for):
         raise UsageError("states: each run has other sizes, so there are none to specialise for", code="GPC2040")
     how: dict[str, Any] = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32}
     declared = _declared(specialise_for, shapes_from, has_dims(shapes)) | ({"states": states} if states else {})

@@ -333,7 +333,8 @@ def _planned(
         else:
             builder.add_kernel_step(number, step, rendered[step])
         builder.end_repeat(number)
-    returned = [k for k, v in enumerate(graph.outputs) if v not in builder.in_place]
+    kept = {state.output for state in graph.states if state.in_place}
+    returned = [k for k, name in enumerate(graph.output_names) if name not in kept]
     outputs = tuple(builder.read(graph.outputs[k]) for k in returned)
     _require_whole_states(builder, target)
     buffers, arena, live = _lay_out(builder, target.alignment)

@@ -369,7 +369,6 @@ def check_plan(plan: Plan) -> None:
         elif any(plan.buffers[a].kind not in (TEMP, OUTPUT) for a in launch.args[launch.inputs :]):
             _refuse(where, f"host operator {quote(launch.host)} writes to a buffer that is not {TEMP} or {OUTPUT}")
     _check_repeats(plan)
-    _check_states(plan)
     for what, positions in (("inputs", plan.inputs), ("outputs", plan.outputs)):
         if any(p >= len(plan.buffers) for p in positions):
             _refuse(f"plan.{what}", f"buffers {list(positions)} do not all exist")
@@ -394,6 +393,7 @@ def check_plan(plan: Plan) -> None:
     ):
         if len(set(names)) != len(names):
             _refuse(f"plan.{what}", "a name occurs twice")
+    _check_states(plan)
 
 
 def _check_tensor_maps(plan: Plan, launch: Launch, where: str) -> None:
@@ -407,7 +407,7 @@ def _check_tensor_maps(plan: Plan, launch: Launch, where: str) -> None:
 
 def _check_states(plan: Plan) -> None:
     """Raise ``ArtifactError`` unless every state is an input, which grows along one of its axes or is replaced by an output."""
-    shapes = {plan.buffers[p].name: plan.buffers[p].shape for p in plan.inputs if p < len(plan.buffers)}
+    shapes = {plan.buffers[p].name: plan.buffers[p].shape for p in plan.inputs}
     for k, state in enumerate(plan.states):
         where = f"plan.states[{k}]"
         shape = shapes.get(state.input, ())
@@ -415,6 +415,11 @@ def _check_states(plan: Plan) -> None:
             _refuse(where, f"no input {quote(state.input)} that is {state.capacity} long at axis {state.axis}")
         if state.in_place == (state.output in plan.output_names):
             _refuse(where, f"output {quote(state.output)}, or a state in place, expected")
+        if not state.in_place:
+            before = next(plan.buffers[p] for p in plan.inputs if plan.buffers[p].name == state.input)
+            now = plan.buffers[plan.outputs[plan.output_names.index(state.output)]]
+            if before.dtype != now.dtype or len(before.shape) != len(now.shape):
+                _refuse(where, f"an output like {quote(state.input)} expected")
         if state.grows != bool(state.dim) or (state.grows and not state.in_place):
             _refuse(where, "an axis and the dimension that grows along it expected")
     if len({state.input for state in plan.states}) < len(plan.states):

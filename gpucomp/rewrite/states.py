@@ -131,6 +131,13 @@ def with_states(
         if state.grows:
             shape = tuple(state.capacity if axis == state.axis else n for axis, n in enumerate(past.shape))
             inputs[name] = memory[output] = input_value(name, TensorType(past.type.dtype, shape))
+        elif name not in known and not _can_follow(past, result):
+            if states == AUTO:
+                continue
+            raise UsageError(
+                f"states: input {quote(name)} is {past.type}, but {quote(output)} is {result.type}, which cannot take its place",
+                code="GPC2040",
+            )
         found.append(replace(state, input=name, output=output))
     if not found:
         return graph
@@ -159,13 +166,20 @@ def _again(state: State, past: Value, result: Value, why: str) -> State:
 
     Where no row is valid, all of the result is new, whatever made it.
     """
-    if not state.grows:
+    if not state.in_place:
         return state
-    if why and past.shape[state.axis] != 0:
+    if why and not (state.grows and past.shape[state.axis] == 0):
         raise UnsupportedError(
             f"state {quote(state.input)} cannot be updated in place at these sizes: {why}", code="GPC4015"
         )
-    return replace(state, rows=result.shape[state.axis] - past.shape[state.axis])
+    return replace(state, rows=result.shape[state.axis] - past.shape[state.axis]) if state.grows else state
+
+
+def _can_follow(past: Value, result: Value) -> bool:
+    """Whether ``result`` can be the state of the next run: of its type, and of its shape but for sizes that runs decide."""
+    if past.type.dtype is not result.type.dtype or len(past.shape) != len(result.shape):
+        return False
+    return all(isinstance(n, Size) or same(n, m) for n, m in zip(past.shape, result.shape, strict=True))
 
 
 def _dim(extent: Any) -> str | None:

@@ -241,26 +241,34 @@ class AnyShapeExecutable(Executable):
         # only growing dimensions have other sizes than before?
         if not self._grow_alone or tuple(found[name] for name in self._others) != held.numbers:
             found = self._shapes.sizes({**given, **held.shapes()})
-        for dim, state in self._growing.items():
-            rows = found.setdefault(dim, held.rows[state.input])
-            if rows not in self.dims[dim]:
+        for state in self._growing:
+            rows, dim = held.rows[state.input], self.dims[state.dim]
+            if (known := found.setdefault(state.dim, rows)) != rows:
                 raise InputError(
-                    f"state {quote(state.input)} has {several(rows, 'row')}, {self.dims[dim].range} expected, as "
-                    f"{self.said(dim)} says; context.restore(...) gives it others",
+                    f"state {quote(state.input)} has {several(rows, 'row')}, but {quote(state.dim)} is {known} in this run",
+                    code="GPC2112",
+                )
+            if rows not in dim:
+                raise InputError(
+                    f"state {quote(state.input)} has {several(rows, 'row')}, {dim.range} expected, as "
+                    f"{self.said(dim.name)} says; context.restore(...) gives it others",
                     code="GPC2111",
                 )
         sizes = {name: found[name] if name in found else dim.nearest(dim.low) for name, dim in self.dims.items()}
         return self._opened_at(sizes), arrays, tuple(sizes[name] for name in self._others)
 
     @cached_property
-    def _growing(self) -> dict[str, State]:
-        """The dimensions that grow, and a state that has each."""
-        return {state.dim: state for state in self._states.values() if state.dim}
+    def _growing(self) -> list[State]:
+        return [state for state in self._states.values() if state.grows]
 
     @cached_property
     def _others(self) -> list[str]:
-        """The dimensions that do not grow in place."""
-        return [name for name in self.dims if name not in self._growing]
+        """The dimensions that decide the shapes of the states' memory: all but those that grow in place alone."""
+        grown = {state.dim for state in self._growing}
+        whole = {name for name, state in self._states.items() if not state.grows}
+        shapes = (shape for name, shape in self._shapes.shapes.items() if name in whole)
+        kept = {dim.name for shape in shapes for dim in shape if isinstance(dim, Dim)}
+        return [name for name in self.dims if name in kept or name not in grown]
 
     @cached_property
     def _grow_alone(self) -> bool:

@@ -224,7 +224,7 @@ class CpuProgram:
         for position, counter in counters.items():
             made._memory[position] = counter
         made._launches = self._launches.beside(counters)
-        made._arena.trials = {key: trial for key, trial in self._arena.trials.items() if trial.over}
+        made._arena.trials = {key: trial for key, trial in [*self._arena.trials.items()] if trial.over}
         made.reset()
         made._finish(self)
         return made
@@ -261,7 +261,9 @@ class CpuProgram:
         self._trial: Trial | None = None
         if self._expected_ns < LONG_NS:
             wanted = self.threads if self._expected_ns >= SMALLEST_SHARED_NS else 1
-            self._trial = self._arena.trials.setdefault((wanted, math.frexp(self._expected_ns)[1]), Trial(wanted))
+            self._trial = Trial(wanted)
+            if self._expected_ns > 1.0:  # else nothing is known of how long it takes
+                self._trial = self._arena.trials.setdefault((wanted, math.frexp(self._expected_ns)[1]), self._trial)
         self._seats = 1
         self._bind_arena()
         self._clocks = NO_CLOCKS

@@ -104,6 +104,8 @@ class States:
         whole = next((name for name, spec in self.specs.items() if not spec.grows), None)
         if whole is not None:
             raise UsageError(f"rewind: state {quote(whole)} does not grow, so what it was is not known", code="GPC2041")
+        if len(set(self.rows.values())) > 1:
+            raise UsageError("rewind: the states have different numbers of rows", code="GPC2041")
         most = min(self.rows.values(), default=0)
         if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= most:
             raise UsageError(f"rewind: 0 to {several(most, 'row')} expected, found {quote(rows)}", code="GPC2041")
@@ -224,7 +226,10 @@ def refuse_full(state: StateSpec, rows: int, more: int, dim: str) -> NoReturn:
 
 
 def _on_host(array: Any) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else np.asarray(array.get())
+    if isinstance(array, np.ndarray):
+        return array
+    _wait_for(array)  # a run in a stream of the caller's may not be over
+    return np.asarray(array.get())
 
 
 def _put(array: Any, values: np.ndarray) -> None:
@@ -232,6 +237,13 @@ def _put(array: Any, values: np.ndarray) -> None:
         array[...] = values
     else:
         array.set(values)
+        _wait_for(array)
+
+
+def _wait_for(array: Any) -> None:
+    """Wait for all that is done to a cupy array's device. What is done to an array of pyopencl is complete after each run."""
+    if hasattr(array, "__cuda_array_interface__"):
+        array.device.synchronize()
 
 
 def _wrong(name: str, why: str) -> InputError:

@@ -167,3 +167,24 @@ def test_rows_outside_a_state_are_refused():
 
     with pytest.raises(gpucomp.GpucompError, match="rows 6 to 7 at axis 1 are not inside"):
         ops.Append(state, rows, axis=1, at=6)
+
+
+def test_what_cannot_be_the_next_state_is_none():
+    graph = model(
+        [node("Concat", ["image_in", "image_in"], ["image_out"], axis=1)], [value("image_in", [2, 3])], ["image_out"]
+    )
+
+    with pytest.raises(UsageError, match=r"'image_in' is f32\[2,3\], but 'image_out' is f32\[2,6\]") as error:
+        gpucomp.compile(graph, states={"image_in": "image_out"})
+    assert error.value.code == "GPC2040"
+    assert gpucomp.compile(graph, states="auto").states == ()
+
+
+def test_a_wrong_declaration_of_a_model_for_any_size_is_told():
+    graph = model(
+        APPENDED, [value("x", ["b", 3, "s", 5]), value("old", ["b", 3, 7, 5])], ["y", "new"], {"two": np.array([2])}
+    )
+
+    with pytest.raises(UsageError, match="'old' grows along its axis 2") as error:
+        gpucomp.compile(graph, shapes={"x": ("b", 3, "s", 5), "old": ("b", 3, 7, 5)}, states={"old": "new"})
+    assert error.value.code == "GPC2040"

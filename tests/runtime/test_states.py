@@ -535,3 +535,80 @@ def test_a_damaged_file_has_no_such_states(change, told):
 
     with pytest.raises(ArtifactError, match=told):
         manifest.plan_of(data)
+
+
+def test_a_state_made_anew_may_have_the_dimension_that_another_grows_in_place():
+    """Its two arrays have another shape in every run."""
+    nodes = [
+        node("Concat", ["k", "x"], ["k1"], axis=1),
+        node("Concat", ["v", "x"], ["v1"], axis=1),
+        node("ReduceSum", ["v", "one"], ["s"], keepdims=1),  # reads the state too
+        node("ReduceSum", ["k1", "one"], ["t"], keepdims=1),
+        node("Add", ["s", "t"], ["y"]),
+    ]
+    inputs = [value("x", [1, "n", 5]), value("k", [1, "p", 5]), value("v", [1, "p", 5])]
+    graph = model(nodes, inputs, ["y", "k1", "v1"], {"one": np.array([1], np.int64)})
+    kept = {"k": "k1", "v": "v1"}
+    past = Dim("p", 1, 40)
+    exe = gpucomp.compile(graph, shapes={"x": (1, "n", 5), "k": (1, past, 5), "v": (1, past, 5)}, states=kept)
+    context, session = exe.context(), onnxruntime_session(graph.SerializeToString())
+    assert [state.in_place for state in exe.states] == [True, False]
+    held = {name: RNG.standard_normal((1, 2, 5)).astype(np.float32) for name in kept}
+    context.restore(held)
+    for count in (1, 1, 1, 3, 1):
+        x = RNG.standard_normal((1, count, 5)).astype(np.float32)
+        wanted, *now = session.run(None, {"x": x, **held})
+        held = dict(zip(kept, now, strict=True))
+
+        assert close(context.run({"x": x})["y"], wanted)
+    assert all(close(context.save()[name], held[name]) for name in kept)
+
+
+def test_an_input_that_has_the_growing_dimension_agrees_with_the_states():
+    nodes = [
+        node("Concat", ["k", "x"], ["k1"], axis=1),
+        node("ReduceSum", ["k1", "one"], ["t"], keepdims=0),
+        node("ReduceSum", ["mask", "one"], ["m"], keepdims=1),
+        node("Add", ["m", "t"], ["y"]),
+    ]
+    inputs = [value("x", [1, "n", 5]), value("k", [1, "p", 5]), value("mask", [1, "p"])]
+    graph = model(nodes, inputs, ["y", "k1"], {"one": np.array([1], np.int64)})
+    shapes = {"x": (1, "n", 5), "k": (1, Dim("p", 0, 40), 5), "mask": (1, "p")}
+    context = gpucomp.compile(graph, shapes=shapes, states={"k": "k1"}).context()
+    x = np.ones((1, 3, 5), np.float32)
+    context.restore({"k": np.ones((1, 2, 5), np.float32)})
+    context.run({"x": x, "mask": np.ones((1, 2), np.float32)})
+
+    with pytest.raises(InputError, match=r"'p' is [45]") as error:
+        context.run({"x": x, "mask": np.ones((1, 4), np.float32)})
+    assert error.value.code == "GPC2112"
+    context.run({"x": x, "mask": np.ones((1, 5), np.float32)})
+
+
+def test_an_output_that_is_no_more_than_a_state_s_result_is_returned():
+    nodes = [node("ScatterElements", ["old", "at", "x"], ["new"], axis=0), node("Identity", ["new"], ["same"])]
+    nodes.append(node("Mul", ["same", "unit"], ["y"]))
+    inputs = [value("old", [9, 5]), value("at", [2, 5], TensorProto.INT64), value("x", [2, 5])]
+    graph = model(nodes, inputs, ["y", "new"], {"unit": np.float32(1)})
+    exe = gpucomp.compile(graph, states={"old": "new"})
+    x = RNG.standard_normal((2, 5)).astype(np.float32)
+
+    found = exe.context().run({"x": x, "at": np.array([[1] * 5, [7] * 5])})
+
+    assert np.array_equal(found["y"][[1, 7]], x)
+    assert found["y"].shape == (9, 5)
+
+
+def test_a_prompt_of_several_sentences_has_no_past():
+    """Lengths of some are less than those of all: where everything is new, nothing is before it."""
+    kept = {"old_k": "new_k", "old_v": "new_v"}
+    shapes = dict.fromkeys(kept, (2, 2, 30, 16)) | {"q": (2, Dim("s", 1, 30), 96)}
+    exe = gpucomp.compile(grouped(2, 30), shapes=shapes, states=kept)
+    feed = heads(2, 5) | {"lengths": np.array([4, 2], np.int32), "total": np.array([5], np.int32)}
+    past = dict.fromkeys(kept, np.zeros((2, 2, 0, 16), np.float32))
+    wanted = onnxruntime_session(grouped(2, "p").SerializeToString()).run(None, feed | past)[0]
+
+    found = exe.context().run(feed)["y"]
+
+    assert close(found[0], wanted[0])
+    assert close(found[1, :3], wanted[1, :3])

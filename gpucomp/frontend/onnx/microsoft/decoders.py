@@ -270,7 +270,11 @@ def _lengths(
     """The total number of keys, and ``_before``. ``shared``: the past has room for all."""
     expect_types((t.I32,), seqlens_k, total_sequence_length)
     if shared and past_key is not None:
-        return past_key.shape[2], _before_new(seqlens_k, q.shape[0], q.shape[2])
+        first = ops.Equal(cast(reshape(total_sequence_length, (1, 1)), t.I64), scalar_of(t.I64, q.shape[2]))
+        before = _before_new(seqlens_k, q.shape[0], q.shape[2])
+        return past_key.shape[2], ops.Where(
+            first, scalar_of(t.I64, 0), before
+        )  # all keys are new: some are of no sentence
     total = q.shape[2] if past_key is None else whole(total_sequence_length, "total_sequence_length")
     return total, _before(seqlens_k, total, q.shape[0], q.shape[2])
 
