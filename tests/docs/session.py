@@ -43,6 +43,7 @@ SMALLER: dict[str, tuple[str, ...]] = {
     "bench.cpu.accuracy": ("resnet18", "--reduced"),
     "bench.cpu.picture": (),
     "bench.cpu run": ("--reduced", "--rounds", "1", "--turn", "1", "--peers", "onnxruntime,gpucomp"),
+    "bench.decoding": ("--peers", "onnxruntime"),
     "bench.gpu first --dry-run": ("--limit-s", "0.1"),
     "bench.gpu report": (),
     "bench.growth": ("--most", "10"),
