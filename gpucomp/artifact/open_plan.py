@@ -271,12 +271,13 @@ class Sized:
                 fields["tensor_maps"] = t.maps_of(kernel, self._values)
                 one = made[id(kernel)] = _made(CompiledKernel, fields)
             kernels[position] = one or kernel
+        appended = self.appended()
         changed = {
             "buffers": tuple(map(self.buffer, range(len(form.buffers)))),
             "kernels": tuple(kernels),
             "arena_bytes": self.arena_bytes,
             "repeats": self.repeats,
-            "states": tuple(replace(one, rows=self.appended().get(one.input, 0)) for one in form.states),
+            "states": tuple(replace(one, rows=appended.get(one.input, 0)) for one in form.states),
         }
         return _made(Plan, vars(form) | changed)
 

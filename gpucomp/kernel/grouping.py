@@ -336,10 +336,9 @@ class Grouping:
 
     def _append(self, value: Value) -> None:
         """The kernel that computes new rows stores them in the state's memory; rows of no kernel are copied there by one."""
-        state, rows = value.inputs
-        owner = self.group.get(rows)
+        owner = self.group.get(value.inputs[1])
         fits = owner is not None and len(self._pending(owner, value)) + len(owner.parts) <= MAX_STORES
-        if owner is None or not fits or self.latest(state) > owner.order:
+        if owner is None or not fits:
             self._start(value, (self.position[value.node],))
             self.place[value] = appended_at(value, self.place[value])
             owner = self.group.pop(value)  # nothing joins it: it is stored rows first

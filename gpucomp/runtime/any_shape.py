@@ -30,7 +30,7 @@ from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.options import Options
 from gpucomp.runtime.specialise import Specialisation, Specialiser
 from gpucomp.runtime.specialise import run as specialised_run
-from gpucomp.runtime.states import States, StateSpec, held_by, refuse_full, state_spec
+from gpucomp.runtime.states import States, begun_with, held_by, refuse_full
 from gpucomp.stages import Progress
 
 KEPT = 32  # executables; the least recently used is dropped
@@ -136,13 +136,7 @@ class AnyShapeExecutable(Executable):
         return self._outputs
 
     @property
-    def states(self) -> tuple[StateSpec, ...]:
-        specs = {spec.name: spec for spec in self._all_inputs}
-        return tuple(state_spec(specs[name], state) for name, state in self._states.items())
-
-    @property
     def kept(self) -> tuple[State, ...]:
-        """The states, for a compilation for one size of each dimension."""
         return tuple(self._states.values())
 
     @property
@@ -291,9 +285,7 @@ class AnyShapeExecutable(Executable):
     def _for(self, inputs: Mapping[str, object]) -> tuple[Executable, dict[str, object]]:
         """The executable for the sizes of ``inputs``, and its inputs."""
         if self._states:
-            held = States(self.states)
-            held.restore({name: inputs[name] for name in held.specs if name in inputs})
-            others = {name: value for name, value in inputs.items() if name not in held.specs}
+            held, others = begun_with(self.states, inputs)
             exe, arrays, _ = self.with_states(others, held)
             return exe, {**arrays, **held.given}
         sizes, arrays = self._sized(inputs)

@@ -18,6 +18,7 @@ import numpy as np
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import TEMP, Buffer, Plan
 from gpucomp.errors import DeviceError, InputError, UsageError, quote, several
+from gpucomp.ir.state import State
 from gpucomp.runtime import artifact
 from gpucomp.runtime import outputs as results
 from gpucomp.runtime.artifact import Contents
@@ -28,7 +29,7 @@ from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flat
 from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
 from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.pending import Pending, begin
-from gpucomp.runtime.states import States, StateSpec, held_by, refuse_one_size, state_spec
+from gpucomp.runtime.states import States, StateSpec, begun_with, held_by, refuse_one_size, state_spec
 from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.workers import available_threads
 
@@ -274,8 +275,12 @@ class Executable:
     @property
     def states(self) -> tuple[StateSpec, ...]:
         """What a context keeps from run to run, see ``compile``."""
-        specs = {spec.name: spec for spec in self._all_inputs}
-        return tuple(state_spec(specs[one.input], one) for one in self._form.states)
+        return tuple(state_spec(self._by_name[one.input], one) for one in self.kept)
+
+    @property
+    def kept(self) -> tuple[State, ...]:
+        """The states as the plan has them."""
+        return self._form.states
 
     @cached_property
     def _all_inputs(self) -> tuple[TensorSpec, ...]:
@@ -507,9 +512,8 @@ class Executable:
         """All inputs as arrays. States that are not given are those that a context begins with."""
         if not self._form.states:
             return self._checked(inputs)
-        held = States(self.states)
-        held.restore({name: inputs[name] for name in held.specs if name in inputs})
-        _, arrays, _ = self.with_states({n: a for n, a in inputs.items() if n not in held.specs}, held)
+        held, others = begun_with(self.states, inputs)
+        _, arrays, _ = self.with_states(others, held)
         return arrays | {name: held.on_host(name, *self.shape_of(name)) for name in held.specs}
 
     @takes_a_feed

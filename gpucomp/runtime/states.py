@@ -35,10 +35,13 @@ class StateSpec:
     output: str
     dtype: str
     shape: tuple[Any, ...]
-    in_place: bool
     axis: int = -1
     capacity: int = 0
     why: str = ""
+
+    @property
+    def in_place(self) -> bool:
+        return not self.why
 
     @property
     def grows(self) -> bool:
@@ -47,8 +50,7 @@ class StateSpec:
 
 def state_spec(spec: TensorSpec, state: State) -> StateSpec:
     """``spec`` is that of the input as the plan has it."""
-    place = state.in_place, state.axis, state.capacity
-    return StateSpec(spec.name, state.output, spec.dtype, spec.shape, *place, state.why)
+    return StateSpec(spec.name, state.output, spec.dtype, spec.shape, state.axis, state.capacity, state.why)
 
 
 class States:
@@ -195,6 +197,13 @@ def _holds(spec: StateSpec, shape: tuple[int, ...]) -> bool:
         return fits(shape, spec.shape)
     rest = spec.shape[:axis] + spec.shape[axis + 1 :]
     return fits(shape[:axis] + shape[axis + 1 :], rest) and shape[axis] <= spec.capacity
+
+
+def begun_with(states: Sequence[StateSpec], inputs: Mapping[str, object]) -> tuple[States, dict[str, object]]:
+    """The states among ``inputs``, which are all or none, as those that a run begins with, and the other inputs."""
+    held = States(states)
+    held.restore({name: inputs[name] for name in held.specs if name in inputs})
+    return held, {name: value for name, value in inputs.items() if name not in held.specs}
 
 
 def held_by(exe: Executable, how: Options) -> States:

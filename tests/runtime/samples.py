@@ -195,3 +195,8 @@ def contents(plan=PLAN):
 def executable(plan=PLAN):
     parts = contents(plan)
     return Executable(parts.plan, parts.sources, parts.binaries, parts.weights)
+
+
+def close(found, wanted):
+    """Whether two computations in f32 agree."""
+    return np.allclose(found, wanted, rtol=1e-4, atol=1e-5)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.ai_onnx.nn import scaled
+from gpucomp.frontend.onnx.ai_onnx.scatter import tensor_scatter
 from gpucomp.frontend.onnx.compose import (
     cast,
     concat,
@@ -166,7 +167,7 @@ def group_query_attention(
     if do_rotary:
         q, k = _turned(q, k, before, cosines, sines, position_ids, interleaved=bool(rotary_interleaved))
     if past_key is not None and past_value is not None:
-        k, v = (_with_past(past, new, before, total, shared) for past, new in ((past_key, k), (past_value, v)))
+        k, v = (_appended(past, new, before, total, shared=shared) for past, new in ((past_key, k), (past_value, v)))
     return joined(_grouped(q, k, v, before, total, scores)), k, v
 
 
@@ -267,49 +268,32 @@ def _expect_pairs(**pairs: tuple[Value | None, Value | None]) -> None:
 def _lengths(
     q: Value, past_key: Value | None, seqlens_k: Value, total_sequence_length: Value, *, shared: bool
 ) -> tuple[int, Value]:
-    """The total number of keys, and ``_before``. ``shared``: the past has room for all."""
+    """The total number of keys, and that of each sentence's past keys, i64[B, 1]. ``shared``: the past has room for all."""
     expect_types((t.I32,), seqlens_k, total_sequence_length)
-    if shared and past_key is not None:
-        first = ops.Equal(cast(reshape(total_sequence_length, (1, 1)), t.I64), scalar_of(t.I64, q.shape[2]))
-        before = _before_new(seqlens_k, q.shape[0], q.shape[2])
-        return past_key.shape[2], ops.Where(
-            first, scalar_of(t.I64, 0), before
-        )  # all keys are new: some are of no sentence
-    total = q.shape[2] if past_key is None else whole(total_sequence_length, "total_sequence_length")
-    return total, _before(seqlens_k, total, q.shape[0], q.shape[2])
-
-
-def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
-    """The number of past keys of each sentence, i64[B, 1]; 0 if all keys are new."""
-    if total < length:
-        raise ValueError(f"total_sequence_length {total}: at least the {length} new keys expected")
-    if total == length:
-        return expand(scalar_of(t.I64, 0), (batch, 1))
-    return _before_new(seqlens_k, batch, length)
-
-
-def _before_new(seqlens_k: Value, batch: int, length: int) -> Value:
+    batch, _, length, _ = q.shape
     if seqlens_k.type.size != batch:
         raise ValueError(f"{batch} lengths expected, {seqlens_k.type} given")
-    return ops.Add(reshape(cast(seqlens_k, t.I64), (batch, 1)), scalar_of(t.I64, 1 - length))
+    before, none = (
+        ops.Add(reshape(cast(seqlens_k, t.I64), (batch, 1)), scalar_of(t.I64, 1 - length)),
+        scalar_of(t.I64, 0),
+    )
+    if shared and past_key is not None:  # where all keys are new, some can be of no sentence
+        all_new = ops.Equal(cast(reshape(total_sequence_length, (1, 1)), t.I64), scalar_of(t.I64, length))
+        return past_key.shape[2], ops.Where(all_new, none, before)
+    total = length if past_key is None else whole(total_sequence_length, "total_sequence_length")
+    if total < length:
+        raise ValueError(f"total_sequence_length {total}: at least the {length} new keys expected")
+    return total, expand(none, (batch, 1)) if total == length else before
 
 
-def _with_past(past: Value, new: Value, before: Value, total: int, shared: bool) -> Value:
-    return (_stored if shared else _appended)(past, new, before, total)
-
-
-def _stored(past: Value, new: Value, before: Value, total: int) -> Value:
-    """``past`` [B, heads, total, h] with ``new`` keys behind the first ``before``, as far as there is room."""
-    expect_past(past, new)
-    batch, _, length, _ = new.shape
-    places = ops.Add(before, reshape(iota(length), (1, length)))
-    at = expand(reshape(places, (batch, 1, length, 1)), new.shape)
-    return ops.ScatterElements(past, at, new, axis=2, reduction="none")
-
-
-def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
-    """[B, heads, max(P, total), h]: the first ``before`` keys of ``past``, then ``new``, then zeros."""
-    expect_past(past, new)
+def _appended(past: Value, new: Value, before: Value, total: int, *, shared: bool) -> Value:
+    """[B, heads, max(P, total), h]: first ``before`` keys of ``past``, then ``new``, then zeros; what was there if ``shared``."""
+    if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
+        raise ValueError(
+            f"past {past.type} and new {new.type} can differ only in length: [batch, heads, length, columns] expected"
+        )
+    if shared:
+        return tensor_scatter(past, new, before, axis=2, mode="linear")
     kept, length, batch = past.shape[2], new.shape[2], past.shape[0]
     total = max(kept, total)
     place = reshape(iota(total), (1, total))
@@ -319,14 +303,6 @@ def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
     source = ops.Clip(source, low=0, high=kept + length)
     rows = expand(reshape(source, (batch, 1, total, 1)), (*past.shape[:2], total, past.shape[3]))
     return ops.GatherElements(concat([past, new, zeros], 2), rows, axis=2)
-
-
-def expect_past(past: Value, new: Value) -> None:
-    """Raises ``ValueError`` unless both are [batch, heads, length, columns] and differ at most in length."""
-    if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
-        raise ValueError(
-            f"past {past.type} and new {new.type} can differ only in length: [batch, heads, length, columns] expected"
-        )
 
 
 def _grouped(q: Value, k: Value, v: Value, before: Value, keys: int, how: _Scores) -> Value:
