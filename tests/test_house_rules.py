@@ -36,6 +36,7 @@ LAYERS = (
     ("gpucomp.report", "gpucomp.backend", "gpucomp.loading", "gpucomp.plugins"),
     ("gpucomp.model_cache", "gpucomp.compiling", "gpucomp.tuning"),
     ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for
+    ("gpucomp.torch",),
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 Rule = Callable[[ast.Module, str], Iterator[str]]

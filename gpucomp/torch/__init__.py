@@ -16,7 +16,7 @@ try:
 except ModuleNotFoundError as error:
     raise DeviceError(f"torch is not installed: {install('torch')}", code="GPC5003") from error
 
-from gpucomp.torch.backend import backend
+from gpucomp.torch.dynamo import backend
 from gpucomp.torch.reports import Graph, Part, Report, report
 from gpucomp.torch.settings import Settings
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -48,19 +49,19 @@ class Taken:
 
 @dataclass(frozen=True)
 class Given:
-    """A result: that of the model's output ``name``, with its axes in another ``order``, or else an argument as it is."""
+    """An output of the model, and the order of its axes that makes it what the graph computes."""
 
-    name: str = ""
-    order: tuple[int, ...] = ()
-    argument: int = -1
-    size: int = -1  # position among the results of ``Captured.sizes``
+    name: str
+    order: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Captured:
     """A graph as a model, and how its arguments and results are those of the model.
 
-    ``constants`` are tensors that the graph itself has. ``sizes`` computes the results that are whole numbers.
+    ``constants`` are tensors that the graph itself has. ``results`` are numbers of arguments, behind these of outputs, and
+    behind these of what ``after`` computes from both: views of the same memory, and sizes. ``alone`` says that the graph has
+    one result, and no tuple.
     """
 
     model: bytes
@@ -68,8 +69,9 @@ class Captured:
     taken: tuple[Taken, ...]
     given: tuple[Given, ...]
     constants: Mapping[str, torch.Tensor]
-    sizes: fx.GraphModule | None
-    names: tuple[str, ...]  # of the model's outputs
+    results: tuple[int, ...]
+    after: fx.GraphModule | None
+    alone: bool
 
     @property
     def dims(self) -> dict[str, Dim]:
@@ -86,7 +88,7 @@ def captured(module: fx.GraphModule) -> Captured:
         for node in graph.find_nodes(op="call_function", target=operator):
             node.replace_all_uses_with(node.args[0])
     _sizes_of_tensors(graph)
-    given, outputs, sizes = _results(module, graph, arguments)
+    given, outputs, results, after = _results(module, graph, arguments)
     graph.eliminate_dead_code()
     for node in graph.find_nodes(op="placeholder"):
         if not node.users and node not in outputs:
@@ -98,7 +100,7 @@ def captured(module: fx.GraphModule) -> Captured:
     )
     used = {node.name: constants[node.name] for node in inputs if node.name in constants}
     model, found = _model(module, graph, inputs, outputs) if outputs else (b"", False)
-    return Captured(model, found, taken, given, used, sizes, tuple(node.name for node in outputs))
+    return Captured(model, found, taken, given, used, results, after, _is_alone(module))
 
 
 def _copied(module: fx.GraphModule) -> tuple[fx.Graph, list[fx.Node]]:
@@ -152,37 +154,104 @@ def _sizes_of_tensors(graph: fx.Graph) -> None:
         node.replace_all_uses_with(size_node, delete_user_cb=lambda user: user.op != "output")
 
 
+def _is_alone(module: fx.GraphModule) -> bool:
+    (output,) = module.graph.find_nodes(op="output")
+    return isinstance(output.args[0], fx.Node)
+
+
 def _results(
     module: fx.GraphModule, graph: fx.Graph, arguments: list[fx.Node]
-) -> tuple[tuple[Given, ...], list[fx.Node], fx.GraphModule | None]:
-    """The results, the nodes that are the model's outputs, and a graph of those results that are numbers.
+) -> tuple[tuple[Given, ...], list[fx.Node], tuple[int, ...], fx.GraphModule | None]:
+    """What the model gives, these nodes, ``Captured.results``, and ``Captured.after``.
 
     Outputs are stored with the axes in the order that they have in memory in eager, which costs nothing here.
     """
     (output,) = graph.find_nodes(op="output")
-    given: list[Given] = []
-    nodes: list[fx.Node] = []
-    numbers: list[int] = []
-    for number, result in enumerate(output.args[0]):
-        if isinstance(result, fx.Node) and result in arguments:
-            given.append(Given(argument=arguments.index(result)))
-        elif isinstance(result, fx.Node) and isinstance(result.meta["val"], torch.Tensor):
-            order = _order(result.meta["val"])
-            with graph.inserting_before(output):
-                stored = graph.call_function(torch.ops.aten.permute.default, (result, order)) if order else result
-            if order:
-                stored.meta["val"] = result.meta["val"].permute(order)
-            if stored in nodes or stored.op == "placeholder":  # each output has a tensor of its own
-                with graph.inserting_before(output):
-                    stored = graph.call_function(torch.ops.aten.clone.default, (stored,))
-                stored.meta["val"] = result.meta["val"]
-            nodes.append(stored)
-            given.append(Given(stored.name, tuple(order.index(axis) for axis in range(len(order)))))
+    wanted = (output.args[0],) if isinstance(output.args[0], fx.Node) else tuple(output.args[0])
+    shared = Counter(memory_of(node) for node in dict.fromkeys(wanted) if is_tensor(node))
+    roots: dict[fx.Node, None] = {}  # what the model computes, each once
+    places: list[tuple[int, fx.Node | None]] = []  # of the results: 0 an argument, 1 a root, 2 what is computed after
+    for node in wanted:
+        if node in arguments:
+            places.append((0, node))
+        elif is_tensor(node):
+            root = _root(node) if shared[memory_of(node)] > 1 else node
+            if root.op != "placeholder":
+                roots[root] = None
+            places.append((1 if root is node and root.op != "placeholder" else 2, root))
         else:
-            given.append(Given(size=len(numbers)))
-            numbers.append(number)
+            places.append((2, None))
+    positions = [number for number, (kind, _) in enumerate(places) if kind == 2]
+    after = _after(module, positions, [node.name for node in roots]) if positions else None
+    starts = {0: arguments, 1: list(roots)}
+    results = tuple(
+        starts[kind].index(node) + kind * len(arguments)
+        if kind < 2 and node is not None
+        else len(arguments) + len(roots) + positions.index(number)
+        for number, (kind, node) in enumerate(places)
+    )
+    given, nodes = _stored(graph, output, list(roots))
+    return given, nodes, results, after
+
+
+def _stored(graph: fx.Graph, output: fx.Node, roots: list[fx.Node]) -> tuple[tuple[Given, ...], list[fx.Node]]:
+    """Make outputs of the ``roots``, with their axes as they lie in memory."""
+    given, nodes = [], []
+    for root in roots:
+        order, stored = _order(root.meta["val"]), root
+        if order:
+            with graph.inserting_before(output):
+                stored = graph.call_function(torch.ops.aten.permute.default, (root, order))
+            stored.meta["val"] = root.meta["val"].permute(order)
+        nodes.append(stored)
+        given.append(Given(stored.name, tuple(order.index(axis) for axis in range(len(order)))))
     output.args = (tuple(nodes),)
-    return tuple(given), nodes, _numbers(module, numbers) if numbers else None
+    return tuple(given), nodes
+
+
+def is_tensor(node: object) -> bool:
+    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def memory_of(node: fx.Node) -> int:
+    """What is equal for tensors of the same memory."""
+    return int(node.meta["val"].untyped_storage()._cdata)
+
+
+def _root(node: fx.Node) -> fx.Node:
+    """The node whose result ``node`` is a view of, or itself."""
+    memory = memory_of(node)
+    found = node
+    while True:
+        before = found.all_input_nodes
+        step = next((one for one in before if _holds(one, memory)), None)
+        if step is None:
+            return node
+        found = step
+        node = found if is_tensor(found) else node
+
+
+def _holds(node: fx.Node, memory: int) -> bool:
+    value = node.meta.get("val")
+    parts = value if isinstance(value, list | tuple) else [value]  # several views, of which one is taken
+    return any(isinstance(part, torch.Tensor) and part.untyped_storage()._cdata == memory for part in parts)
+
+
+def _after(module: fx.GraphModule, positions: list[int], roots: list[str]) -> fx.GraphModule:
+    """The results at these positions as a function of the graph's arguments and, behind these, of nodes of these names."""
+    graph = fx.Graph()
+    results = graph.graph_copy(module.graph, {})
+    wanted = (results,) if isinstance(results, fx.Node) else results
+    output = graph.output(tuple(wanted[position] for position in positions))  # type: ignore[index]
+    last = list(graph.find_nodes(op="placeholder"))[-1]
+    by_name = {node.name: node for node in graph.nodes}
+    for name in roots:
+        with graph.inserting_after(last):
+            last = graph.placeholder(f"root_{name}")
+        by_name[name].replace_all_uses_with(last)
+    assert output.op == "output"
+    graph.eliminate_dead_code()
+    return fx.GraphModule(module, graph)
 
 
 def _order(value: torch.Tensor) -> list[int]:
@@ -193,14 +262,6 @@ def _order(value: torch.Tensor) -> list[int]:
     if sorted(axes, key=lambda axis: -steps[axis]) == axes or 0 in steps or 0 in hints:
         return []
     return sorted(range(value.dim()), key=lambda axis: (-steps[axis], axis))
-
-
-def _numbers(module: fx.GraphModule, wanted: list[int]) -> fx.GraphModule:
-    graph = fx.Graph()
-    results = graph.graph_copy(module.graph, {})
-    graph.output(tuple(results[number] for number in wanted))  # type: ignore[index]
-    graph.eliminate_dead_code()
-    return fx.GraphModule(module, graph)
 
 
 def _shape(value: object) -> tuple[int | Dim, ...] | None:

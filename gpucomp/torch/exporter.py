@@ -37,6 +37,9 @@ BEYOND_IT = (
 # each makes a tensor of the graph's own from one that the graph has as a constant
 LIFTED = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)
 
+# the exporter translates these as if they were not in training; torch can take them apart
+_WRONG = (torch.ops.aten._native_batch_norm_legit_functional.default,)
+
 
 @dataclass(frozen=True)
 class Pieces:
@@ -74,6 +77,7 @@ def _pieces() -> Pieces:
     known = set(decomp.get_onnx_implemented_overloads(registry))
     table = decomp.create_onnx_friendly_decomposition_table(known)
     composite, apart = program._split_decomp_table_to_cia_and_python_decomp(dict(table))
+    apart |= torch._decomp.get_decompositions(_WRONG)
     for operator in LIFTED:
         apart.pop(operator, None)  # what takes these apart reads the tensor itself, which a trace does not have
     return Pieces(
@@ -117,14 +121,16 @@ def to_onnx(program: torch.export.ExportedProgram) -> bytes:
 
     Raises ``UnsupportedError`` (GPC4020) if the exporter cannot translate it.
     """
-    from onnx_ir import serde
+    from onnx_ir import DataType, serde
+    from onnxscript.version_converter import convert_version
 
     here = pieces()
     with _quiet():
         try:
             here.promote(program.graph_module)
             model = here.translate(program, registry=here.registry, lower="at_conversion").model
-            model.opset_imports.setdefault("", 18)
+            if any(value.dtype == DataType.BFLOAT16 for node in model.graph for value in node.outputs):
+                convert_version(model, 22)  # the first with all operators on this type
         except BEYOND_IT as error:
             _refuse(error)
     graphs = [model.graph, *(function.graph for function in model.functions.values())]
@@ -141,6 +147,4 @@ def to_onnx(program: torch.export.ExportedProgram) -> bytes:
 
 def _refuse(error: BaseException) -> NoReturn:
     cause = error.__cause__ or error
-    raise UnsupportedError(
-        f"torch's exporter: {type(cause).__name__}: {quote(cause)}", code="GPC4020"
-    ) from error
+    raise UnsupportedError(f"torch's exporter: {type(cause).__name__}: {quote(cause)}", code="GPC4020") from error

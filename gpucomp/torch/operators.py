@@ -10,14 +10,20 @@ import torch
 from torch import fx
 
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
-# these draw only where they are told to; by name and position of the argument that tells it
-_ONLY_IF: dict[str, tuple[str, int, float]] = {
-    "aten.scaled_dot_product_attention.default": ("dropout_p", 4, 0.0),
-    "aten.dropout.default": ("train", 2, False),
-    "aten.native_dropout.default": ("train", 2, False),
-    "aten.feature_dropout.default": ("train", 2, False),
-    "aten.alpha_dropout.default": ("train", 2, False),
-    "aten.rrelu.default": ("training", 3, False),
+# these draw random numbers only where all of these arguments say so: name, position, and the value that says no
+_Switch = tuple[str, int, float]
+_RECURRENT: tuple[_Switch, ...] = (("dropout", 5, 0.0), ("train", 6, False))
+_DRAWS_IF: dict[str, tuple[_Switch, ...]] = {
+    "aten.scaled_dot_product_attention.default": (("dropout_p", 4, 0.0),),
+    "aten.dropout.default": (("p", 1, 0.0), ("train", 2, False)),
+    "aten.native_dropout.default": (("p", 1, 0.0), ("train", 2, False)),
+    "aten.feature_dropout.default": (("p", 1, 0.0), ("train", 2, False)),
+    "aten.alpha_dropout.default": (("p", 1, 0.0), ("train", 2, False)),
+    "aten.rrelu.default": (("training", 3, False),),
+    "aten.lstm.input": _RECURRENT,
+    "aten.gru.input": _RECURRENT,
+    "aten.rnn_tanh.input": _RECURRENT,
+    "aten.rnn_relu.input": _RECURRENT,
 }
 KNOWN = {
     torch.float32,
@@ -82,11 +88,11 @@ def refused(node: fx.Node) -> Missing | None:
 
 
 def _draws(node: fx.Node) -> bool:
-    name, position, value = _ONLY_IF.get(str(node.target), ("", 0, 0))
-    if not name:
-        return True
-    given = node.args[position] if len(node.args) > position else node.kwargs.get(name, value)
-    return given != value
+    def given(switch: _Switch) -> object:
+        name, position, no = switch
+        return node.args[position] if len(node.args) > position else node.kwargs.get(name, no)
+
+    return all(given(switch) != switch[2] for switch in _DRAWS_IF.get(str(node.target), ()))
 
 
 def _leaves(value: object) -> list[object]:

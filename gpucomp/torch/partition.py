@@ -8,24 +8,15 @@ from typing import Any
 import torch
 from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.fx.passes.operator_support import create_op_support
 
 from gpucomp.errors import UnsupportedError
+from gpucomp.torch.capture import is_tensor, memory_of
 from gpucomp.torch.exporter import missing
 from gpucomp.torch.operators import Missing
 from gpucomp.torch.region import Region
 from gpucomp.torch.reports import Graph, Part
 from gpucomp.torch.settings import Settings
-
-
-class _Known(OperatorSupportBase):
-    """What is not among the operators that must stay in eager."""
-
-    def __init__(self, out: Mapping[fx.Node, Missing]) -> None:
-        self._out = out
-
-    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
-        return node.op == "call_function" and node not in self._out
 
 
 def compiled_parts(
@@ -56,35 +47,39 @@ def _cut(
     out: Mapping[fx.Node, Missing],
 ) -> Callable[..., Any]:
     """The module, in which the parts between the operators of ``out`` are regions."""
+    (output,) = module.graph.find_nodes(op="output")
+    results = {node for node in output.all_input_nodes if is_tensor(node)}
+    if len({memory_of(node) for node in results}) < len(results):
+        raise UnsupportedError(
+            f"{next(iter(out.values()))}; results share memory, so the graph is not cut", code="GPC4020"
+        )
     graph.eager += out.values()
-    finder = CapabilityBasedPartitioner(module, _Known(out), allows_single_node_partition=True)
+    finder = CapabilityBasedPartitioner(
+        module,
+        create_op_support(lambda _, node: node.op == "call_function" and node not in out),
+        allows_single_node_partition=True,
+    )
     found = finder.propose_partitions()
     large = [one for one in found if len(one.nodes) >= settings.least]
     for one in found:
         if one not in large:
             graph.eager += [Missing.of(node, "its part of the graph is small") for node in one.nodes]
-    held = {node: weights[n] for n, node in enumerate(module.graph.find_nodes(op="placeholder")) if n in weights}
+    held = {node.name: weights[n] for n, node in enumerate(module.graph.find_nodes(op="placeholder")) if n in weights}
     fused = finder.fuse_partitions(large)
     for node in list(fused.graph.find_nodes(op="call_module")):
         inner = fused.get_submodule(str(node.target))
         assert isinstance(inner, fx.GraphModule)
         part = Part(sum(one.op.startswith("call_") for one in inner.graph.nodes))
-        own = {n: held[source] for n, source in enumerate(node.args) if source in held}
+        own = {
+            n: held[source.name]
+            for n, source in enumerate(node.args)
+            if isinstance(source, fx.Node) and source.name in held
+        }
         region = Region(inner, own, settings, part)
-        setattr(fused, str(node.target), _Called(region))
+        inner.forward = region
         graph.parts.append(part)
     if not graph.parts:
         raise UnsupportedError(str(next(iter(out.values()))), code="GPC4020")
     fused.recompile()
-    return fused.forward
-
-
-class _Called(torch.nn.Module):
-    """A region in the place of the module that it was made from, whose only result is no tuple."""
-
-    def __init__(self, region: Region) -> None:
-        super().__init__()
-        self._region = region
-
-    def forward(self, *args: Any) -> Any:
-        return self._region(*args)
+    forward: Callable[..., Any] = fused.forward
+    return forward

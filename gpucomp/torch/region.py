@@ -15,10 +15,10 @@ import torch
 from torch import fx
 
 from gpucomp.compiling import compile
-from gpucomp.errors import InputError, UnsupportedError
+from gpucomp.errors import InputError, UnsupportedError, several
 from gpucomp.ir.dim import Dim
 from gpucomp.runtime.executable import Executable
-from gpucomp.torch.capture import Captured, Given, Taken, captured
+from gpucomp.torch.capture import Given, Taken, captured
 from gpucomp.torch.reports import Part
 from gpucomp.torch.settings import Settings
 from gpucomp.torch.tensors import array_of, tensor_of
@@ -37,9 +37,9 @@ class Region:
 
         Raises ``UnsupportedError`` and the other errors of ``gpucomp.compile``.
         """
-        self._module, self._settings, self._part = module, settings, part
+        self._eager, self._settings, self._part = module.forward, settings, part
         began = time.perf_counter()
-        self._graph: Captured = captured(module)
+        self._graph = captured(module)
         part.export_s, part.export_cached = time.perf_counter() - began, self._graph.found
         used = {one.position for one in self._graph.taken}
         # a tensor made in inference mode has no count of what is written into it
@@ -47,9 +47,11 @@ class Region:
         self._changes: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._device = _device(module)
-        self._compile(self._weights)
+        self._state: _State | None = None  # where all results are views of arguments
+        if self._graph.given:
+            self._state = self._compiled(self._weights)
 
-    def _compile(self, weights: Mapping[int, torch.Tensor]) -> None:
+    def _compiled(self, weights: Mapping[int, torch.Tensor]) -> _State:
         began = time.perf_counter()
         names = {one.position: one.name for one in self._graph.taken}
         constants = {**self._graph.constants, **{names[n]: tensor for n, tensor in weights.items()}}
@@ -61,32 +63,36 @@ class Region:
         target = self._settings.target or self._device.type
         exe = compile(model, target=target, shapes=shapes, **self._settings.arguments(any_size))
         exe.open()
-        # one object, so that a call in another thread has all of one model
-        self._state = _State(exe, Watch(weights), fed, self._graph.given, self._device, folder)
         self._part.compiled(exe, time.perf_counter() - began, len(constants))
+        return _State(exe, Watch(weights), fed, self._graph.given, self._device, folder)
 
-    def __call__(self, *args: Any) -> tuple[Any, ...]:
+    def __call__(self, *args: Any) -> Any:
         """Raises ``DeviceError`` and ``RunStoppedError`` as ``Executable.run``."""
-        state = self._state
-        if not state.watch.same(args):
+        state = self._state  # one object, so that a call in another thread has all of one model
+        if state is not None and not state.watch.same(args):
             state = self._renewed(args)
-        sizes = self._graph.sizes
         try:
-            return state.run(args, sizes(*args) if sizes is not None else ())
+            found = [*args] if state is None else state.run(args)
         except InputError as error:  # sizes beyond what Dynamo said, or what the program is for
             self._part.note(f"a call ran in eager: {error.message}")
-            found: tuple[Any, ...] = self._module(*args)
-            return found
+            return self._eager(*args)
+        graph = self._graph
+        if graph.after is not None:
+            found += graph.after(*found)
+        results = [found[number] for number in graph.results]
+        return results[0] if graph.alone else results
 
     def _renewed(self, args: Sequence[Any]) -> _State:
         """Compile again for other weights."""
         with self._lock:
-            if changed := self._state.watch.changed(args):
+            state = self._state
+            assert state is not None
+            if changed := state.watch.changed(args):  # and no other thread was first
                 self._changes.update(changed)
-                kept = [n for n in self._state.watch.positions if self._changes[n] < MOST_CHANGES]
-                self._part.note(f"compiled again, because {len(changed)} weights changed")
-                self._compile({n: args[n] for n in kept})
-            return self._state
+                kept = {n: args[n] for n in state.watch.positions if self._changes[n] < MOST_CHANGES}
+                self._part.note(f"compiled again, because of {several(len(changed), 'weight')} that changed")
+                state = self._state = self._compiled(kept)
+            return state
 
 
 class _State:
@@ -107,7 +113,8 @@ class _State:
         self._numbers = [(one.name, one.position) for one in fed if one.shape is None]
         self._given = given
 
-    def run(self, args: Sequence[Any], sizes: Sequence[Any]) -> tuple[Any, ...]:
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        """The arguments, and behind them the outputs as tensors."""
         if self._on_gpu:
             feed: dict[str, Any] = {name: args[n].detach().contiguous() for name, n in self._tensors}
             how: dict[str, Any] = {"outputs": "device", "stream": torch.cuda.current_stream(self._device)}
@@ -116,20 +123,18 @@ class _State:
         for name, n in self._numbers:
             feed[name] = np.asarray(args[n], np.int64)
         found = self.exe.run(feed, **how)
-        return tuple([self._result(one, found, args, sizes) for one in self._given])
-
-    def _result(self, one: Given, found: Mapping[str, Any], args: Sequence[Any], sizes: Sequence[Any]) -> Any:
-        if one.name:
-            tensor = tensor_of(found[one.name], self._device)
-            return tensor.permute(one.order) if one.order else tensor
-        return args[one.argument] if one.argument >= 0 else sizes[one.size]
+        tensors = [tensor_of(found[one.name], self._device) for one in self._given]
+        return [*args, *(t.permute(one.order) if one.order else t for t, one in zip(tensors, self._given, strict=True))]
 
 
 def _device(module: fx.GraphModule) -> torch.device:
     """Where the tensors are. Raises ``UnsupportedError`` (GPC4020) for several devices."""
     values = [node.meta.get("val") for node in module.graph.nodes]
-    found = {value.device for value in values if isinstance(value, torch.Tensor) and (value.dim() or value.device.type != "cpu")}
+    found = {
+        value.device
+        for value in values
+        if isinstance(value, torch.Tensor) and (value.dim() or value.device.type != "cpu")
+    }
     if len(found) > 1:
         raise UnsupportedError(f"tensors on several devices: {', '.join(sorted(map(str, found)))}", code="GPC4020")
     return found.pop() if found else torch.device("cpu")
-

@@ -49,9 +49,10 @@ class Part:
             self.notes[text] += 1
 
     def __str__(self) -> str:
-        made = f"export {'from the cache' if self.export_cached else f'{self.export_s:.2f} s'}, compilation {self.compile_s:.2f} s"
-        kernels = f", {several(self.kernels, 'kernel')}" if self.kernels else ""
-        lines = [f"{self.target}: {several(self.nodes, 'operator')}, {several(self.weights, 'weight')}{kernels}; {made}"]
+        export = "export from the cache" if self.export_cached else f"export {self.export_s:.2f} s"
+        counts = [several(self.nodes, "operator"), several(self.weights, "weight")]
+        counts += [several(self.kernels, "kernel")] * bool(self.kernels)
+        lines = [f"{self.target}: {', '.join(counts)}; {export}, compilation {self.compile_s:.2f} s"]
         lines += [f"any size: {', '.join(self.dims)}"] * bool(self.dims)
         lines += [f"by numpy on the host: {', '.join(self.on_host)}"] * bool(self.on_host)
         lines += [f"{text} ({count} times)" if count > 1 else text for text, count in self.notes.items()]
@@ -94,10 +95,9 @@ class Report:
     def __str__(self) -> str:
         whole = sum(graph.compiled for graph in self.graphs)
         part = sum(bool(graph.parts) and not graph.compiled for graph in self.graphs)
-        lines = [
-            f"{several(len(self.graphs), 'graph')}: {whole} compiled, {part} compiled in part, "
-            f"{len(self.graphs) - whole - part} eager; {several(sum(self.breaks.values()), 'graph break')}"
-        ]
+        counts = f"{whole} compiled, {part} compiled in part, {len(self.graphs) - whole - part} eager"
+        broken = several(sum(self.breaks.values()), "graph break")
+        lines = [f"{several(len(self.graphs), 'graph')}: {counts}; {broken}"]
         lines += map(str, self.graphs)
         lines += [f"break: {' '.join(why.split())[:200]} ({count})" for why, count in self.breaks.items()]
         return "\n".join(lines)
@@ -140,4 +140,3 @@ def reset() -> None:
     """Forget all graphs; ``torch.compiler.reset`` calls it."""
     with _lock:
         _graphs.clear()
-

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpucomp import targets
 from gpucomp.errors import UsageError, quote
+from gpucomp.kernel.passes import precision
+from gpucomp.runtime.specialise import require_specialise
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,9 @@ class Settings:
 
     @staticmethod
     def of(options: Mapping[str, Any] | None) -> Settings:
-        """Raises ``UsageError`` (GPC2050) for an option that does not exist, or a value of another type."""
+        """Raises ``UsageError`` (GPC2050) for an option that does not exist, or a value of another type; for values that
+        ``gpucomp.compile`` does not take, what it raises.
+        """
         given = {} if options is None else options
         if not isinstance(given, Mapping):
             raise UsageError(f"options: a dict expected, found {type(given).__name__}", code="GPC2050")
@@ -44,7 +49,14 @@ class Settings:
                 raise UsageError(
                     f"options: {name}: {type(usual).__name__} expected, found {quote(value)}", code="GPC2050"
                 )
-        return Settings(**given)
+        found = Settings(**given)
+        require_specialise(found.specialise, (), True)
+        if found.target:
+            device = targets.resolve(found.target)
+            precision.require(found.precision, device.features, device.name)
+        elif found.precision not in precision.PRECISIONS:
+            precision.require(found.precision, frozenset(), "cpu")
+        return found
 
     def arguments(self, any_size: bool) -> dict[str, Any]:
         """Those of ``gpucomp.compile``; only a graph of any size has others to specialise for."""

@@ -26,9 +26,8 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 def tensor_of(array: Any, device: torch.device) -> torch.Tensor:
     """A tensor on ``device`` of an array that nothing else refers to; not copied where the array is there already."""
     if not isinstance(array, np.ndarray):
-        return torch.from_dlpack(array)
-    if array.dtype == BFLOAT16:
-        found = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    else:
-        found = torch.from_numpy(array)
-    return found if device.type == "cpu" else found.to(device)
+        found: torch.Tensor = torch.utils.dlpack.from_dlpack(array)
+        return found
+    bits = array.view(np.int16) if array.dtype == BFLOAT16 else array
+    found = torch.from_numpy(bits).to(device)
+    return found.view(torch.bfloat16) if array.dtype == BFLOAT16 else found

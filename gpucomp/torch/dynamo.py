@@ -23,9 +23,7 @@ from gpucomp.torch.reports import Graph
 from gpucomp.torch.settings import Settings
 
 log = logging.getLogger(__name__)
-GRADIENTS = (
-    "gradients may be needed: call the model under torch.no_grad() or torch.inference_mode(), or after requires_grad_(False)"
-)
+GRADIENTS = "gradients may be needed: call the model under torch.no_grad() or torch.inference_mode(), or after requires_grad_(False)"
 
 
 def backend(
@@ -38,8 +36,12 @@ def backend(
     ``BackendCompilerFailed``; with ``strict``, also ``UnsupportedError`` (GPC4020) and the errors of ``gpucomp.compile``.
     """
     if others:
-        raise UsageError(f"torch.compile: {quote(min(others))} is no argument of this backend; it has options", code="GPC2050")
+        raise UsageError(
+            f"torch.compile: {quote(min(others))} is no argument of this backend; it has options", code="GPC2050"
+        )
     settings = Settings.of(options)
+    if not any(node.op.startswith("call_") for node in module.graph.nodes):
+        return module.forward
     graph = reports.begin(module)
     began = time.perf_counter()
     try:
@@ -58,21 +60,19 @@ def backend(
 backend.reset = reports.reset  # type: ignore[attr-defined]  # called by torch.compiler.reset
 
 
-def _compiled(
-    module: fx.GraphModule, given: Sequence[Any], settings: Settings, graph: Graph
-) -> Callable[..., Any]:
+def _compiled(module: fx.GraphModule, given: Sequence[Any], settings: Settings, graph: Graph) -> Callable[..., Any]:
     tensors = [value for value in given if isinstance(value, torch.Tensor)]
     if why := next(filter(None, map(_objection, tensors)), ""):
         raise UnsupportedError(f"an input of the graph: {why}", code="GPC4020")
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         _refuse_gradients()
-    if not any(node.op.startswith("call_") for node in module.graph.nodes):
-        raise UnsupportedError("there is nothing to compute", code="GPC4020")
     here = pieces()
     # what AOTAutograd gives a compiler: attributes first
-    attributes = [*dict(module.named_parameters(remove_duplicate=False)).values()]
-    attributes += dict(module.named_buffers(remove_duplicate=False)).values()
-    arguments = [*attributes, *given]
+    attributes = (
+        dict(module.named_parameters(remove_duplicate=False)),
+        dict(module.named_buffers(remove_duplicate=False)),
+    )
+    arguments = [*(tensor for each in attributes for tensor in each.values()), *given]
 
     traced = _Traced()
     trace = aot_autograd(fw_compiler=_refuse_gradients, inference_compiler=traced.take, decompositions=dict(here.apart))
@@ -84,8 +84,7 @@ def _compiled(
         raise  # by which Dynamo tells itself what to do next
     except BEYOND_IT as error:
         raise UnsupportedError(f"AOTAutograd: {type(error).__name__}: {error}", code="GPC4020") from error
-    if traced.module is None:
-        raise UnsupportedError("there is nothing to compute", code="GPC4020")
+    assert traced.module is not None, "AOTAutograd calls one of its compilers"
     # not inside the trace, where every tensor is a fake one
     weights = _weights(traced.module, arguments, traced.metadata)
     traced.run = compiled_parts(traced.module, weights, settings, graph)
