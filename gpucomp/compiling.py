@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpucomp.errors import InputError, UsageError, quote
 from gpucomp.extras import needs_compiler
+from gpucomp.frontend.foreign.convert import as_onnx
 from gpucomp.ir.dims import has_dims
 from gpucomp.ir.traces import given_sizes, no_open_sizes
 from gpucomp.model_cache import ModelCache, entry_for
@@ -18,6 +19,7 @@ from gpucomp.runtime.specialise import require_specialise
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+    from torch.export import ExportedProgram
 
     from gpucomp.ir.passes import PassRecord
     from gpucomp.schedule.records import Picks
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 @needs_compiler()
 def compile(
-    model: str | Path | bytes | ModelProto,
+    model: str | Path | bytes | ModelProto | ExportedProgram,
     *,
     target: str = "auto",
     shapes: Mapping[str, Any] | None = None,
@@ -42,6 +44,10 @@ def compile(
     states: Mapping[str, str] | str | None = None,
 ) -> Executable:
     """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.
+
+    Also taken are torch's ``ExportedProgram``, and paths of other formats, which a converter reads in a process of its own:
+    ``.pt2`` of ``torch.export.save``, ``.keras``, ``.tflite``, ``.pdmodel``, a folder of TensorFlow's. Sizes that the exported
+    program leaves open, and that ``shapes`` does not mention, are decided by each run.
 
     target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is GPUCOMP_TARGET, else cpu
     shapes    shapes of inputs with dynamic dimensions: ``{"x": (1, 3, 224, 224)}``. For a sequence: the list of its
@@ -65,9 +71,11 @@ def compile(
 
     If shapes depend on data, as after a NonMaxSuppression, the nodes from there on run on the host (``dynamic_operators``).
 
-    Raises ``ModelError`` for a bad model, ``UnsupportedError`` with every unsupported operator at once, ``DeviceError``
+    Raises ``ModelError`` for a bad model or one whose converter fails, ``UnsupportedError`` with every unsupported operator at once, ``DeviceError``
     if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for bad records.
     """
+    model, own = as_onnx(model)
+    shapes = {**own, **(shapes or {})} if own else shapes
     require_specialise(specialise, specialise_for, has_dims(shapes))
     if states and (specialise != "never" or specialise_for):
         raise UsageError("states: each run has other sizes, so there are none to specialise for", code="GPC2040")
