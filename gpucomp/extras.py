@@ -42,8 +42,7 @@ EXTRAS: Mapping[str, Extra] = {
     "ort": Extra("compare, run --compare onnxruntime", ("onnxruntime>=1.22",)),
     "torch": Extra("torch.compile, and models of PyTorch", ("torch>=2.9", "onnxscript>=0.5")),
     "keras": Extra("models of Keras", ("keras>=3.10,<4", "torch>=2.9", "onnxscript>=0.5")),
-    "tflite": Extra("models of TensorFlow Lite", ("tf2onnx>=1.17,<2",)),
-    "tensorflow": Extra("SavedModels of TensorFlow", ("tf2onnx>=1.17,<2", "tensorflow>=2.16")),
+    "tensorflow": Extra("models of TensorFlow and TensorFlow Lite", ("tf2onnx>=1.17,<2", "tensorflow>=2.16")),
     "paddle": Extra("models of PaddlePaddle", ("paddle2onnx>=2.1,<3",)),
 }
 

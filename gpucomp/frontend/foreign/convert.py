@@ -38,26 +38,32 @@ def as_onnx(model: Any) -> tuple[Any, dict[str, Any]]:
     if type(model).__name__ == "ExportedProgram" and type(model).__module__.startswith("torch."):
         from gpucomp.frontend.foreign.programs import exported
 
-        return _with_shapes(exported(model))
+        content = exported(model)
+        return content, shapes_in(content)
     if not isinstance(model, str | Path):
         return model, {}
     path = Path(model)
     converter = converter_of(path)
-    return (model, {}) if converter is None else _with_shapes(_converted(path, converter))
+    return (model, {}) if converter is None else _converted(path, converter)
 
 
-def _with_shapes(content: bytes) -> tuple[bytes, dict[str, Any]]:
-    import onnx
+def shapes_in(content: bytes) -> dict[str, Any]:
+    """The shapes with ranges that a model's metadata has. Raises ``ValueError`` if it is no model."""
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
 
-    proto = onnx.load_model_from_string(content)
+    try:
+        proto = ModelProto.FromString(content)
+    except DecodeError as error:
+        raise ValueError(str(error)) from error
     told = next((prop.value for prop in proto.metadata_props if prop.key == SHAPES), "{}")
-    return content, {
+    return {
         name: tuple(Dim(*extent) if isinstance(extent, list) else extent for extent in shape)
         for name, shape in json.loads(told).items()
     }
 
 
-def _converted(path: Path, converter: Converter) -> bytes:
+def _converted(path: Path, converter: Converter) -> tuple[bytes, dict[str, Any]]:
     if missing := [module for module in converter.modules if importlib.util.find_spec(module) is None]:
         raise DeviceError(
             f"{quote(path)} is {converter.title}, and {missing[0]}, which reads it, is not installed: "
@@ -66,15 +72,19 @@ def _converted(path: Path, converter: Converter) -> bytes:
         )
     place = _place(path, converter)
     if place is not None and (known := files.read(place)):
-        return known
+        return known, shapes_in(known)
     with tempfile.TemporaryDirectory(prefix="gpucomp-") as folder:
         target = Path(folder) / "model.onnx"
         _run(path, converter, target)
         content = target.read_bytes()
+    try:
+        shapes = shapes_in(content)
+    except ValueError as error:
+        raise ModelError(f"{quote(path)}, {converter.title}: its converter wrote no model: {error}", code="GPC3090") from error
     if place is not None:
         with contextlib.suppress(OSError):  # a cache that cannot be written
             files.write(place, content)
-    return content
+    return content, shapes
 
 
 def _place(path: Path, converter: Converter) -> Path | None:

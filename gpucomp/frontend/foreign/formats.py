@@ -26,7 +26,7 @@ class Converter:
 CONVERTERS: Mapping[str, Converter] = {
     ".pt2": Converter("torch_export", "a program of torch.export", "torch", ("torch", "onnxscript")),
     ".keras": Converter("keras", "a model of Keras", "keras", ("keras", "torch", "onnxscript"), ("KERAS_BACKEND=torch",)),
-    ".tflite": Converter("tflite", "a model of TensorFlow Lite", "tflite", ("tf2onnx",)),
+    ".tflite": Converter("tflite", "a model of TensorFlow Lite", "tensorflow", ("tensorflow", "tf2onnx")),
     ".pdmodel": Converter("paddle", "a model of PaddlePaddle", "paddle", ("paddle2onnx",)),
 }
 SAVED_MODEL = Converter("saved_model", "a SavedModel of TensorFlow", "tensorflow", ("tensorflow", "tf2onnx"))

@@ -120,7 +120,7 @@ def keras(source: Path, target: Path) -> None:
 
 
 def tflite(source: Path, target: Path) -> None:
-    """tf2onnx, which needs no TensorFlow for this."""
+    """tf2onnx, which calls TensorFlow."""
     importlib.import_module("tf2onnx.convert")
     convert = importlib.import_module("tf2onnx").convert.from_tflite
     convert(str(source), output_path=str(target))
