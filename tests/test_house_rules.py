@@ -175,7 +175,7 @@ def searches_outside_the_tuner(tree: ast.AST, module: str) -> Iterator[str]:
 
 # modules at the top of tests/ and testing/; `bench` and others are packages of the root as well as folders of tests
 HELPERS = {path.relative_to(ROOT).parts[1].removesuffix(".py") for path in (*TESTS, *TESTING)}
-HELPERS -= {path.name for path in ROOT.iterdir()}
+HELPERS -= {path.name for path in ROOT.iterdir()} | {"torch"}
 
 
 def bare_helpers(tree: ast.AST, module: str) -> Iterator[str]:

@@ -23,7 +23,7 @@ from gpucomp.torch.reports import Graph
 from gpucomp.torch.settings import Settings
 
 log = logging.getLogger(__name__)
-GRADIENTS = "gradients may be needed: call the model under torch.no_grad() or torch.inference_mode(), or after requires_grad_(False)"
+GRADIENTS = "gradients may be needed: call the model under torch.no_grad(), or after model.requires_grad_(False)"
 
 
 def backend(

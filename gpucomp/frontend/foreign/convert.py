@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,15 @@ from gpucomp.ir.dim import Dim
 
 FORMAT = 1
 LIMIT_S = 600.0
-SHAPES = "gpucomp.shapes"  # the key of a model's metadata: shapes with ranges, as JSON
+SHAPES = "gpucomp:shapes"  # the key of a model's metadata: shapes with ranges, as JSON
 PROGRAMS = "gpucomp.frontend.foreign.programs"
 
 
-def as_onnx(model: Any) -> tuple[Any, dict[str, Any]]:
-    """The model itself, or what it is converted to, as bytes; and shapes of inputs whose sizes each run decides.
+def as_onnx(model: Any, shapes: Mapping[str, Any] | None = None) -> tuple[Any, Mapping[str, Any] | None]:
+    """The model itself, or what it is converted to, as bytes; and ``shapes``, with those of inputs whose sizes it leaves open.
 
-    Taken are a path of ``formats.CONVERTERS``, and an ``ExportedProgram`` of torch, which is converted in this process.
+    Converted are a path of ``formats.CONVERTERS``, such as ``model.pt2`` and ``model.keras``, in a process of its own, and an
+    ``ExportedProgram`` of torch, in this one.
 
     Raises ``UsageError`` (GPC2051) for a format that nobody converts, ``DeviceError`` (GPC5003) if a converter is not
     installed, ``ModelError`` (GPC3090) if it fails or takes longer than ``LIMIT_S``.
@@ -39,12 +40,11 @@ def as_onnx(model: Any) -> tuple[Any, dict[str, Any]]:
         from gpucomp.frontend.foreign.programs import exported
 
         content = exported(model)
-        return content, shapes_in(content)
-    if not isinstance(model, str | Path):
-        return model, {}
-    path = Path(model)
-    converter = converter_of(path)
-    return (model, {}) if converter is None else _converted(path, converter)
+        return content, {**shapes_in(content), **(shapes or {})}
+    if not isinstance(model, str | Path) or (converter := converter_of(Path(model))) is None:
+        return model, shapes
+    content, own = _converted(Path(model), converter)
+    return content, {**own, **(shapes or {})}
 
 
 def shapes_in(content: bytes) -> dict[str, Any]:
@@ -80,7 +80,9 @@ def _converted(path: Path, converter: Converter) -> tuple[bytes, dict[str, Any]]
     try:
         shapes = shapes_in(content)
     except ValueError as error:
-        raise ModelError(f"{quote(path)}, {converter.title}: its converter wrote no model: {error}", code="GPC3090") from error
+        raise ModelError(
+            f"{quote(path)}, {converter.title}: its converter wrote no model: {error}", code="GPC3090"
+        ) from error
     if place is not None:
         with contextlib.suppress(OSError):  # a cache that cannot be written
             files.write(place, content)
@@ -117,7 +119,17 @@ def _content(path: Path) -> list[Path]:
 
 
 def _run(path: Path, converter: Converter, target: Path) -> None:
-    command = ["env", *converter.environment, sys.executable, "-P", "-m", PROGRAMS, converter.program, str(path.resolve()), str(target)]
+    command = [
+        "env",
+        *converter.environment,
+        sys.executable,
+        "-P",
+        "-m",
+        PROGRAMS,
+        converter.program,
+        str(path.resolve()),
+        str(target),
+    ]
     told = f"{quote(path)}, {converter.title}: its converter"
     try:
         ended = subprocess.run(

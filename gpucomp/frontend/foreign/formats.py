@@ -25,7 +25,9 @@ class Converter:
 
 CONVERTERS: Mapping[str, Converter] = {
     ".pt2": Converter("torch_export", "a program of torch.export", "torch", ("torch", "onnxscript")),
-    ".keras": Converter("keras", "a model of Keras", "keras", ("keras", "torch", "onnxscript"), ("KERAS_BACKEND=torch",)),
+    ".keras": Converter(
+        "keras", "a model of Keras", "keras", ("keras", "torch", "onnxscript"), ("KERAS_BACKEND=torch",)
+    ),
     ".tflite": Converter("tflite", "a model of TensorFlow Lite", "tensorflow", ("tensorflow", "tf2onnx")),
     ".pdmodel": Converter("paddle", "a model of PaddlePaddle", "paddle", ("paddle2onnx",)),
 }
@@ -41,7 +43,9 @@ _WEIGHTS = (
     "torch.compile(model, backend='gpucomp')"
 )
 _APPLE = "is Core ML's, and no converter from it is kept; convert the model that it was made from to ONNX"
-_MXNET = "is MXNet's, which ended in 2023; its last release exports ONNX: mxnet.onnx.export_model(symbol, params, shapes)"
+_MXNET = (
+    "is MXNet's, which ended in 2023; its last release exports ONNX: mxnet.onnx.export_model(symbol, params, shapes)"
+)
 REFUSED: Mapping[str, str] = {
     ".pkl": _PICKLES,
     ".pickle": _PICKLES,

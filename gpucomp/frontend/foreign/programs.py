@@ -29,10 +29,14 @@ _FORMULA = re.compile(
 
 def torch_export(source: Path, target: Path) -> None:
     """A program saved by ``torch.export.save``. No pickle in it is read, and no formula that is none."""
-    torch = importlib.import_module("torch")
+    torch: Any = importlib.import_module("torch")
     _require_plain(source)
     load = torch.load
-    torch.load = lambda *given, **named: load(*given, **{**named, "weights_only": True})  # it falls back to pickle
+
+    def without_pickle(*given: Any, **named: Any) -> Any:
+        return load(*given, **{**named, "weights_only": True})
+
+    torch.load = without_pickle  # ``torch.export.load`` asks for pickles, for some parts only after this failed
     target.write_bytes(exported(torch.export.load(source)))
 
 
@@ -84,7 +88,7 @@ def exported(program: Any) -> bytes:
                 code="GPC4021",
             ) from error
     if shapes := _shapes(program, proto):
-        proto.metadata_props.add(key="gpucomp.shapes", value=json.dumps(shapes))
+        proto.metadata_props.add(key="gpucomp:shapes", value=json.dumps(shapes))
     return bytes(proto.SerializeToString(deterministic=True))
 
 

@@ -130,7 +130,11 @@ def test_a_formula_that_is_none_is_refused(saved, tmp_path):
     evil = f"open('{tmp_path / 'ran'}', 'w')"
 
     def change(name, content):
-        return content.replace(b'"expr_str": "', b'"expr_str": "' + evil.encode() + b" + ") if name.endswith("model.json") else content
+        return (
+            content.replace(b'"expr_str": "', b'"expr_str": "' + evil.encode() + b" + ")
+            if name.endswith("model.json")
+            else content
+        )
 
     rewritten(saved, change)
 
@@ -152,7 +156,7 @@ def test_what_is_no_archive_is_refused(tmp_path, content):
     path = tmp_path / "net.pt2"
     path.write_bytes(content)
 
-    with pytest.raises(gpucomp.ModelError, match="is no archive of torch.export"):
+    with pytest.raises(gpucomp.ModelError, match=r"is no archive of torch\.export"):
         gpucomp.compile(path, target="cpu")
 
 
