@@ -49,10 +49,15 @@ class Taken:
 
 @dataclass(frozen=True)
 class Given:
-    """An output of the model, and the order of its axes that makes it what the graph computes."""
+    """An output of the model, and the order of its axes that makes it what the graph computes.
+
+    ``shape`` has ``None`` where each call decides the size.
+    """
 
     name: str
     order: tuple[int, ...]
+    dtype: torch.dtype
+    shape: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -204,7 +209,9 @@ def _stored(graph: fx.Graph, output: fx.Node, roots: list[fx.Node]) -> tuple[tup
                 stored = graph.call_function(torch.ops.aten.permute.default, (root, order))
             stored.meta["val"] = root.meta["val"].permute(order)
         nodes.append(stored)
-        given.append(Given(stored.name, tuple(order.index(axis) for axis in range(len(order)))))
+        value = stored.meta["val"]
+        shape = tuple(size if isinstance(size, int) else None for size in value.shape)
+        given.append(Given(stored.name, tuple(order.index(axis) for axis in range(len(order))), value.dtype, shape))
     output.args = (tuple(nodes),)
     return tuple(given), nodes
 

@@ -21,6 +21,7 @@ from gpucomp.torch.operators import tensor_objection
 from gpucomp.torch.partition import compiled_parts
 from gpucomp.torch.reports import Graph
 from gpucomp.torch.settings import Settings
+from gpucomp.torch.verify import Verified
 
 log = logging.getLogger(__name__)
 GRADIENTS = "gradients may be needed: call the model under torch.no_grad(), or after model.requires_grad_(False)"
@@ -87,7 +88,8 @@ def _compiled(module: fx.GraphModule, given: Sequence[Any], settings: Settings, 
     assert traced.module is not None, "AOTAutograd calls one of its compilers"
     # not inside the trace, where every tensor is a fake one
     weights = _weights(traced.module, arguments, traced.metadata)
-    traced.run = compiled_parts(traced.module, weights, settings, graph)
+    run = compiled_parts(traced.module, weights, settings, graph)
+    traced.run = Verified(run, traced.module.forward, settings, graph) if settings.verify else run
     return found
 
 

@@ -79,12 +79,31 @@ def refused(node: fx.Node) -> Missing | None:
             return Missing.of(node, "it draws random numbers, which must be those of torch's generator")
         if node.target._schema.is_mutable:
             return Missing.of(node, "it writes into an argument")
+        if why := _other_in_onnx(node):
+            return Missing.of(node, why)
     for value in _leaves(node.meta.get("val")):
         if isinstance(value, torch.Tensor) and (why := tensor_objection(value)):
             return Missing.of(node, why)
         if _unbacked(value):
             return Missing.of(node, "a size that depends on values")
     return None
+
+
+def _other_in_onnx(node: fx.Node) -> str:
+    """Why the operator's translation computes something else; "" if nothing is known against it."""
+    name, args = str(node.target), node.args
+    if name.startswith("aten.avg_pool") and len(args) > 6 and args[6] is not None:
+        return "torch's exporter leaves out divisor_override"
+    if name == "aten.scatter_reduce.two" and args[4] == "mean":
+        return "ONNX has no mean of what is scattered"
+    if name.startswith("aten._upsample_") and "_aa." in name:
+        return "ONNX's Resize has other antialiasing filters"
+    if name.startswith("aten.upsample_") and name.endswith(".vec"):
+        scales = args[-1] if isinstance(args[-1], list | tuple) and len(args) > 2 and args[1] is None else ()
+        whole = all(isinstance(scale, int | float) and scale == int(scale) for scale in scales)
+        if not whole and ("nearest" in name or args[2] is True):
+            return "ONNX's Resize rounds other places for a scale that is no whole number"
+    return ""
 
 
 def _draws(node: fx.Node) -> bool:

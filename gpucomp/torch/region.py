@@ -62,6 +62,7 @@ class Region:
         model = with_weights(self._graph.model, constants, Path(folder.name))
         target = self._settings.target or self._device.type
         exe = compile(model, target=target, shapes=shapes, **self._settings.arguments(any_size))
+        _require_results(exe, self._graph.given)
         exe.open()
         self._part.compiled(exe, time.perf_counter() - began, len(constants))
         return _State(exe, Watch(weights), fed, self._graph.given, self._device, folder)
@@ -125,6 +126,20 @@ class _State:
         found = self.exe.run(feed, **how)
         tensors = [tensor_of(found[one.name], self._device) for one in self._given]
         return [*args, *(t.permute(one.order) if one.order else t for t, one in zip(tensors, self._given, strict=True))]
+
+
+def _require_results(exe: Executable, given: Sequence[Given]) -> None:
+    """Raise ``UnsupportedError`` (GPC4020) unless the results have the types and shapes that torch says."""
+    specs = {spec.name: spec for spec in exe.outputs}
+    for one in given:
+        spec = specs[one.name]
+        wanted = array_of(torch.empty(0, dtype=one.dtype)).dtype
+        known = [(a, b) for a, b in zip(spec.shape, one.shape, strict=False) if isinstance(a, int) and b is not None]
+        if spec.type.dtype.numpy != wanted or len(spec.shape) != len(one.shape) or any(a != b for a, b in known):
+            raise UnsupportedError(
+                f"torch's exporter: {one.name!r} becomes {spec.type}, where torch has {wanted} of shape {list(one.shape)}",
+                code="GPC4020",
+            )
 
 
 def _device(module: fx.GraphModule) -> torch.device:

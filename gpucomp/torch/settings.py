@@ -19,6 +19,7 @@ class Settings:
 
     target  "" is the device of the tensors: ``cpu`` or ``cuda``
     strict  a graph that cannot be compiled raises, where it would run in eager otherwise
+    verify  the first call of each graph is computed in eager too; a graph with other results stays in eager
     least   parts of fewer operators than this stay in eager, if a graph must be cut
     """
 
@@ -28,6 +29,7 @@ class Settings:
     records: Any = None
     specialise: str = "never"
     strict: bool = False
+    verify: bool = False
     least: int = 4
 
     @staticmethod

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import threading
 
 import pytest
+
+import gpucomp
 
 torch = pytest.importorskip("torch", reason="could not import 'torch'")
 pytest.importorskip("onnxscript", reason="could not import 'onnxscript'")
@@ -446,3 +449,60 @@ def test_the_report_is_for_people():
     assert lines[0] == "1 graph: 1 compiled, 0 compiled in part, 0 eager; 0 graph breaks"
     assert "2 weights" in lines[2]
     assert "any size" in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("function", "operator"),
+    [
+        (lambda x: functional.avg_pool2d(x, 2, divisor_override=3), "avg_pool2d"),
+        (lambda x: functional.interpolate(x, scale_factor=0.6), "upsample_nearest2d"),
+        (
+            lambda x: functional.interpolate(x, scale_factor=1.7, mode="bilinear", align_corners=True),
+            "upsample_bilinear2d",
+        ),
+        (
+            lambda x: functional.interpolate(x, scale_factor=0.6, mode="bilinear", antialias=True),
+            "_upsample_bilinear2d_aa",
+        ),
+        (lambda x: x.flatten().scatter_reduce(0, x.flatten().argsort() // 2, x.flatten(), "mean"), "scatter_reduce"),
+    ],
+)
+def test_operators_that_are_others_in_onnx_stay_in_eager(function, operator):
+    x = torch.randn(1, 2, 6, 8)
+
+    assert_same(compiled(function, strict=False)(x), function(x))
+    assert operator in str(graphs()[0].eager)
+
+
+def test_results_of_another_shape_than_torchs_stay_in_eager():
+    def function(x):
+        return torch.linalg.matrix_power(x, 0) * 2  # the exporter leaves the batch out
+
+    x = torch.randn(3, 4, 4)
+
+    assert_same(compiled(function, strict=False)(x), function(x))
+    assert "where torch has" in str(graphs()[0].eager)
+
+
+def test_a_graph_with_wrong_results_is_found_and_left_to_eager(monkeypatch):
+    region = importlib.import_module("gpucomp.torch.region")
+    right = region.tensor_of
+    monkeypatch.setattr(region, "tensor_of", lambda array, device: right(array, device) * 1.01)
+    x = torch.randn(4, 5)
+
+    for _ in range(2):
+        assert_same(compiled(torch.exp, strict=False, verify=True)(x), torch.exp(x))
+    assert "not eager's: result 0 differs" in str(graphs()[0].eager)
+    torch.compiler.reset()
+    with pytest.raises(gpucomp.AccuracyError, match="GPC6010"):
+        compiled(torch.exp, verify=True)(x)
+
+
+def test_a_graph_with_right_results_is_verified_once():
+    net, x = Net().eval(), torch.randn(2, 3, 11, 9)
+    run = compiled(net, verify=True)
+
+    with torch.no_grad():
+        for _ in range(3):
+            assert_same(run(x), net(x))
+    assert graphs()[0].compiled
