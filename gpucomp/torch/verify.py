@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Verified:
-    """Calls ``run``, the first time beside ``eager``, which has no effects. If the two differ, ``eager`` is called from then on."""
+    """Calls ``run``, the first time beside ``eager``, without effects. If they differ, ``eager`` is called from then on."""
 
     def __init__(self, run: Callable[..., Any], eager: Callable[..., Any], settings: Settings, graph: Graph) -> None:
         self._run, self._eager, self._settings, self._graph = run, eager, settings, graph

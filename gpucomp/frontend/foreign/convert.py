@@ -115,7 +115,8 @@ def _content(path: Path) -> list[Path]:
     """The files of a model: itself, those of its folder, and for PaddlePaddle the weights beside it."""
     if path.is_dir():
         return sorted(one for one in path.rglob("*") if one.is_file())
-    return [path, *(one for one in [path.with_suffix(".pdiparams")] if path.suffix == ".pdmodel" and one.is_file())]
+    beside = path.with_suffix(".pdiparams")
+    return [path, beside] if beside.is_file() else [path]
 
 
 def _run(path: Path, converter: Converter, target: Path) -> None:

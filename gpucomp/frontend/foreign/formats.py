@@ -75,6 +75,8 @@ def converter_of(path: Path) -> Converter | None:
         return SAVED_MODEL
     if path.name.endswith("-symbol.json"):
         suffix = ".params"
+    if suffix == ".json" and path.with_suffix(".pdiparams").is_file():  # what PaddlePaddle 3 writes
+        suffix = ".pdmodel"
     if suffix in REFUSED:
         raise UsageError(f"{quote(path)} {REFUSED[suffix]}", code="GPC2051")
     return CONVERTERS.get(suffix)

@@ -148,6 +148,14 @@ def test_a_folder_of_tensorflow_is_known_by_its_file(tmp_path):
     assert converter_of(tmp_path) is SAVED_MODEL
 
 
+def test_a_model_of_paddle_is_known_by_the_weights_beside_it(tmp_path):
+    path = tmp_path / "inference.json"
+    assert converter_of(path) is None
+    path.with_suffix(".pdiparams").touch()
+
+    assert converter_of(path) is converter_of(tmp_path / "inference.pdmodel")
+
+
 def test_other_paths_are_read_as_onnx():
     for path in ("model.onnx", "model", "model.onnx.data", "x/y.textproto"):
         assert converter_of(Path(path)) is None
