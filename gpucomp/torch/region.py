@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from torch import fx
 
 from gpucomp.compiling import compile
-from gpucomp.errors import InputError, UnsupportedError, several
+from gpucomp.errors import InputError, ModelError, UnsupportedError, several
 from gpucomp.ir.dim import Dim
 from gpucomp.runtime.executable import Executable
 from gpucomp.torch.capture import Given, Taken, captured
@@ -58,9 +57,10 @@ class Region:
         fed = [one for one in self._graph.taken if one.position not in weights]
         shapes = {one.name: one.shape for one in fed if one.shape is not None}
         any_size = any(isinstance(extent, Dim) for shape in shapes.values() for extent in shape)
-        folder = TemporaryDirectory(prefix="gpucomp-torch-")
-        model = with_weights(self._graph.model, constants, Path(folder.name))
         target = self._settings.target or self._device.type
+        if self._device.type == "cuda" and (not target.startswith("cuda") or self._device.index):
+            raise UnsupportedError(f"tensors on {self._device}, and the target is {target}", code="GPC4020")
+        model, folder = with_weights(self._graph.model, constants)
         exe = compile(model, target=target, shapes=shapes, **self._settings.arguments(any_size))
         _require_results(exe, self._graph.given)
         exe.open()
@@ -74,7 +74,7 @@ class Region:
             state = self._renewed(args)
         try:
             found = [*args] if state is None else state.run(args)
-        except InputError as error:  # sizes beyond what Dynamo said, or what the program is for
+        except (InputError, ModelError, UnsupportedError) as error:  # sizes that it cannot be compiled for
             self._part.note(f"a call ran in eager: {error.message}")
             return self._eager(*args)
         graph = self._graph
@@ -106,7 +106,7 @@ class _State:
         fed: Sequence[Taken],
         given: Sequence[Given],
         device: torch.device,
-        folder: TemporaryDirectory[str],
+        folder: TemporaryDirectory[str] | None,
     ) -> None:
         self.exe, self.watch, self._folder, self._device = exe, watch, folder, device
         self._on_gpu = device.type == "cuda" and exe.target.startswith("cuda")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, is_
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from onnx.external_data_helper import set_external_data
 
 from gpucomp.torch.tensors import array_of
@@ -68,8 +69,10 @@ def _middle(tensor: torch.Tensor) -> np.ndarray:
     return element.view(getattr(torch, f"uint{8 * element.itemsize}")).numpy()
 
 
-def with_weights(skeleton: bytes, weights: Mapping[str, torch.Tensor], folder: Path) -> onnx.ModelProto | Path:
-    """The model whose inputs of these names are ``weights``. A large one is written into ``folder``."""
+def with_weights(
+    skeleton: bytes, weights: Mapping[str, torch.Tensor]
+) -> tuple[onnx.ModelProto | Path, TemporaryDirectory[str] | None]:
+    """The model whose inputs of these names are ``weights``. A large one is a file in a folder, which is to be kept as long."""
     model = onnx.load_model_from_string(skeleton)
     graph = model.graph
     kept = [info for info in graph.input if info.name not in weights]
@@ -79,22 +82,22 @@ def with_weights(skeleton: bytes, weights: Mapping[str, torch.Tensor], folder: P
     if sum(tensor.nbytes for tensor in weights.values()) < IN_A_FILE:
         for name, tensor in weights.items():
             graph.initializer.append(_proto(name, types[name], tensor, _bytes_of(tensor).tobytes()))
-        return model
-    with open(folder / "weights", "wb") as file:
+        return model, None
+    folder = TemporaryDirectory(prefix="gpucomp-torch-")
+    with open(Path(folder.name) / "weights", "wb") as file:
         for name, tensor in weights.items():
             proto = _proto(name, types[name], tensor, b"")
             set_external_data(proto, "weights", file.tell(), tensor.nbytes)
             proto.ClearField("raw_data")
-            proto.data_location = TensorProto.EXTERNAL
             file.write(_bytes_of(tensor).data)
             graph.initializer.append(proto)
-    path = folder / "model.onnx"
+    path = Path(folder.name) / "model.onnx"
     path.write_bytes(model.SerializeToString(deterministic=True))
-    return path
+    return path, folder
 
 
 def _proto(name: str, kind: int, tensor: torch.Tensor, content: bytes) -> TensorProto:
-    return helper.make_tensor(name, kind, tuple(tensor.shape), content, raw=True)
+    return TensorProto(name=name, data_type=kind, dims=tuple(tensor.shape), raw_data=content)
 
 
 def _bytes_of(tensor: torch.Tensor) -> np.ndarray:

@@ -506,3 +506,17 @@ def test_a_graph_with_right_results_is_verified_once():
         for _ in range(3):
             assert_same(run(x), net(x))
     assert graphs()[0].compiled
+
+
+def test_large_weights_are_in_a_file(monkeypatch):
+    weights = importlib.import_module("gpucomp.torch.weights")
+    monkeypatch.setattr(weights, "IN_A_FILE", 100)
+    net = Net().eval()
+    run = compiled(net)
+
+    with torch.no_grad():
+        for rows in (2, 3, 5):
+            x = torch.randn(rows, 3, 11, 9)
+            assert_same(run(x), net(x))
+        net.head.bias.add_(1)
+        assert_same(run(x), net(x))
