@@ -70,7 +70,11 @@ def tiny(name: str) -> Net:
 
 def vision(name: str) -> Net:
     torch = import_module("torch")
-    return getattr(import_module("torchvision.models"), name)(weights=None), (torch.randn(IMAGE),)
+    model = getattr(import_module("torchvision.models"), name)(weights=None)
+    for parameter in model.parameters():
+        if not parameter.any():  # some heads begin as zeros, and so would their results be
+            torch.nn.init.normal_(parameter, std=0.02)
+    return model, (torch.randn(IMAGE),)
 
 
 def without_operators() -> None:

@@ -60,6 +60,8 @@ class Region:
         target = self._settings.target or self._device.type
         if self._device.type == "cuda" and (not target.startswith("cuda") or self._device.index):
             raise UnsupportedError(f"tensors on {self._device}, and the target is {target}", code="GPC4020")
+        if self._device.type == "cuda" and any(one.dtype is torch.bfloat16 for one in self._graph.given):
+            raise UnsupportedError("results in bf16 on a GPU, where cupy has no arrays of that type", code="GPC4020")
         model, folder = with_weights(self._graph.model, constants)
         exe = compile(model, target=target, shapes=shapes, **self._settings.arguments(any_size))
         _require_results(exe, self._graph.given)

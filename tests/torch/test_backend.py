@@ -520,3 +520,15 @@ def test_large_weights_are_in_a_file(monkeypatch):
             assert_same(run(x), net(x))
         net.head.bias.add_(1)
         assert_same(run(x), net(x))
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_that_dynamo_lets_through(layer):
+    net, x = layer(5, 7, batch_first=True).eval(), torch.randn(2, 4, 5)
+
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        found, wanted = compiled(net)(x), net(x)
+
+    for a, b in zip(leaves(found), leaves(wanted), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    assert len(graphs()) == 1
