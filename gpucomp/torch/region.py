@@ -14,10 +14,11 @@ import torch
 from torch import fx
 
 from gpucomp.compiling import compile
-from gpucomp.errors import InputError, ModelError, UnsupportedError, several
+from gpucomp.errors import InputError, ModelError, UnsupportedError, internal_error, several
 from gpucomp.ir.dim import Dim
 from gpucomp.runtime.executable import Executable
 from gpucomp.torch.capture import Given, Taken, captured
+from gpucomp.torch.exporter import BEYOND_IT
 from gpucomp.torch.reports import Part
 from gpucomp.torch.settings import Settings
 from gpucomp.torch.tensors import array_of, tensor_of
@@ -63,7 +64,10 @@ class Region:
         if self._device.type == "cuda" and any(one.dtype is torch.bfloat16 for one in self._graph.given):
             raise UnsupportedError("results in bf16 on a GPU, where cupy has no arrays of that type", code="GPC4020")
         model, folder = with_weights(self._graph.model, constants)
-        exe = compile(model, target=target, shapes=shapes, **self._settings.arguments(any_size))
+        try:
+            exe = compile(model, target=target, shapes=shapes, **self._settings.arguments(any_size))
+        except BEYOND_IT as error:  # a bug of the compiler leaves the graph to eager too, and is told
+            raise internal_error(error) from error
         _require_results(exe, self._graph.given)
         exe.open()
         self._part.compiled(exe, time.perf_counter() - began, len(constants))

@@ -532,3 +532,13 @@ def test_recurrent_layers_that_dynamo_lets_through(layer):
     for a, b in zip(leaves(found), leaves(wanted), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
     assert len(graphs()) == 1
+
+
+def test_a_bug_of_the_compiler_leaves_a_graph_to_eager_and_is_told(monkeypatch):
+    def fails(*given, **named):
+        raise IndexError("a bug")
+
+    monkeypatch.setattr(importlib.import_module("gpucomp.torch.region"), "compile", fails)
+
+    assert_same(compiled(torch.exp, strict=False)(torch.ones(3)), torch.exp(torch.ones(3)))
+    assert "internal error, IndexError: a bug" in str(graphs()[0].eager)
