@@ -86,7 +86,7 @@ class Captured:
 
 
 def captured(module: fx.GraphModule) -> Captured:
-    """Raises ``UnsupportedError`` (GPC4020) if the exporter cannot translate the graph."""
+    """Raises ``UnsupportedError`` (GPC4021) if the exporter cannot translate the graph."""
     graph, arguments = _copied(module)
     constants = _lifted(module, graph)
     for operator in LIFTED:

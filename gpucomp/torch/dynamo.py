@@ -33,12 +33,12 @@ def backend(
     """``torch.compile(model, backend="gpucomp", options={...})``: Dynamo calls this with each graph.
 
     ``options`` are the fields of ``gpucomp.torch.Settings``. What cannot be compiled runs in eager; ``gpucomp.torch.report()``
-    says what that is, and why. Raises ``UsageError`` (GPC2050) for a wrong option, which torch wraps in its own
-    ``BackendCompilerFailed``; with ``strict``, also ``UnsupportedError`` (GPC4020) and the errors of ``gpucomp.compile``.
+    says what that is, and why. Raises ``UsageError`` (GPC2053) for a wrong option, which torch wraps in its own
+    ``BackendCompilerFailed``; with ``strict``, also ``UnsupportedError`` (GPC4021) and the errors of ``gpucomp.compile``.
     """
     if others:
         raise UsageError(
-            f"torch.compile: {quote(min(others))} is no argument of this backend; it has options", code="GPC2050"
+            f"torch.compile: {quote(min(others))} is no argument of this backend; it has options", code="GPC2053"
         )
     settings = Settings.of(options)
     if not any(node.op.startswith("call_") for node in module.graph.nodes):
@@ -64,7 +64,7 @@ backend.reset = reports.reset  # type: ignore[attr-defined]  # called by torch.c
 def _compiled(module: fx.GraphModule, given: Sequence[Any], settings: Settings, graph: Graph) -> Callable[..., Any]:
     tensors = [value for value in given if isinstance(value, torch.Tensor)]
     if why := next(filter(None, map(_objection, tensors)), ""):
-        raise UnsupportedError(f"an input of the graph: {why}", code="GPC4020")
+        raise UnsupportedError(f"an input of the graph: {why}", code="GPC4021")
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         _refuse_gradients()
     here = pieces()
@@ -84,7 +84,7 @@ def _compiled(module: fx.GraphModule, given: Sequence[Any], settings: Settings, 
         reports.withdraw(graph)
         raise  # by which Dynamo tells itself what to do next
     except BEYOND_IT as error:
-        raise UnsupportedError(f"AOTAutograd: {type(error).__name__}: {error}", code="GPC4020") from error
+        raise UnsupportedError(f"AOTAutograd: {type(error).__name__}: {error}", code="GPC4021") from error
     assert traced.module is not None, "AOTAutograd calls one of its compilers"
     # not inside the trace, where every tensor is a fake one
     weights = _weights(traced.module, arguments, traced.metadata)
@@ -143,4 +143,4 @@ def _objection(tensor: torch.Tensor) -> str:
 
 
 def _refuse_gradients(*_: object) -> NoReturn:
-    raise UnsupportedError(GRADIENTS, code="GPC4020")
+    raise UnsupportedError(GRADIENTS, code="GPC4021")

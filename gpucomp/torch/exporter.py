@@ -119,7 +119,7 @@ def missing(node: fx.Node) -> Missing | None:
 def to_onnx(program: torch.export.ExportedProgram) -> bytes:
     """The ONNX model of a program of ATen operators that are taken apart already; it is the same in every process.
 
-    Raises ``UnsupportedError`` (GPC4020) if the exporter cannot translate it.
+    Raises ``UnsupportedError`` (GPC4021) if the exporter cannot translate it.
     """
     from onnx_ir import DataType, serde
     from onnxscript.version_converter import convert_version
@@ -147,4 +147,4 @@ def to_onnx(program: torch.export.ExportedProgram) -> bytes:
 
 def _refuse(error: BaseException) -> NoReturn:
     cause = error.__cause__ or error
-    raise UnsupportedError(f"torch's exporter: {type(cause).__name__}: {quote(cause)}", code="GPC4020") from error
+    raise UnsupportedError(f"torch's exporter: {type(cause).__name__}: {quote(cause)}", code="GPC4021") from error

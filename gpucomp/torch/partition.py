@@ -24,7 +24,7 @@ def compiled_parts(
 ) -> Callable[..., Any]:
     """A function of the arguments of ``module``. ``weights`` are some of them, by position.
 
-    Raises ``UnsupportedError`` (GPC4020) if nothing of it can be compiled, or not all of it with ``strict``.
+    Raises ``UnsupportedError`` (GPC4021) if nothing of it can be compiled, or not all of it with ``strict``.
     """
     calls = [node for node in module.graph.nodes if node.op.startswith("call_")]
     out = {node: why for node in module.graph.nodes if (why := missing(node)) is not None}
@@ -35,7 +35,7 @@ def compiled_parts(
         return region
     for node, why in out.items():
         if settings.strict or node.op == "placeholder":
-            raise UnsupportedError(str(why), problems=tuple(map(str, out.values())), code="GPC4020")
+            raise UnsupportedError(str(why), problems=tuple(map(str, out.values())), code="GPC4021")
     return _cut(module, weights, settings, graph, out)
 
 
@@ -51,7 +51,7 @@ def _cut(
     results = {node for node in output.all_input_nodes if is_tensor(node)}
     if len({memory_of(node) for node in results}) < len(results):
         raise UnsupportedError(
-            f"{next(iter(out.values()))}; results share memory, so the graph is not cut", code="GPC4020"
+            f"{next(iter(out.values()))}; results share memory, so the graph is not cut", code="GPC4021"
         )
     graph.eager += out.values()
     finder = CapabilityBasedPartitioner(
@@ -79,7 +79,7 @@ def _cut(
         inner.forward = region
         graph.parts.append(part)
     if not graph.parts:
-        raise UnsupportedError(str(next(iter(out.values()))), code="GPC4020")
+        raise UnsupportedError(str(next(iter(out.values()))), code="GPC4021")
     fused.recompile()
     forward: Callable[..., Any] = fused.forward
     return forward

@@ -60,9 +60,9 @@ class Region:
         any_size = any(isinstance(extent, Dim) for shape in shapes.values() for extent in shape)
         target = self._settings.target or self._device.type
         if self._device.type == "cuda" and (not target.startswith("cuda") or self._device.index):
-            raise UnsupportedError(f"tensors on {self._device}, and the target is {target}", code="GPC4020")
+            raise UnsupportedError(f"tensors on {self._device}, and the target is {target}", code="GPC4021")
         if self._device.type == "cuda" and any(one.dtype is torch.bfloat16 for one in self._graph.given):
-            raise UnsupportedError("results in bf16 on a GPU, where cupy has no arrays of that type", code="GPC4020")
+            raise UnsupportedError("results in bf16 on a GPU, where cupy has no arrays of that type", code="GPC4021")
         model, folder = with_weights(self._graph.model, constants)
         try:
             exe = compile(model, target=target, shapes=shapes, **self._settings.arguments(any_size))
@@ -135,7 +135,7 @@ class _State:
 
 
 def _require_results(exe: Executable, given: Sequence[Given]) -> None:
-    """Raise ``UnsupportedError`` (GPC4020) unless the results have the types and shapes that torch says."""
+    """Raise ``UnsupportedError`` (GPC4021) unless the results have the types and shapes that torch says."""
     specs = {spec.name: spec for spec in exe.outputs}
     for one in given:
         spec = specs[one.name]
@@ -144,12 +144,12 @@ def _require_results(exe: Executable, given: Sequence[Given]) -> None:
         if spec.type.dtype.numpy != wanted or len(spec.shape) != len(one.shape) or any(a != b for a, b in known):
             raise UnsupportedError(
                 f"torch's exporter: {one.name!r} becomes {spec.type}, where torch has {wanted} of shape {list(one.shape)}",
-                code="GPC4020",
+                code="GPC4021",
             )
 
 
 def _device(module: fx.GraphModule) -> torch.device:
-    """Where the tensors are. Raises ``UnsupportedError`` (GPC4020) for several devices."""
+    """Where the tensors are. Raises ``UnsupportedError`` (GPC4021) for several devices."""
     values = [node.meta.get("val") for node in module.graph.nodes]
     found = {
         value.device
@@ -157,5 +157,5 @@ def _device(module: fx.GraphModule) -> torch.device:
         if isinstance(value, torch.Tensor) and (value.dim() or value.device.type != "cpu")
     }
     if len(found) > 1:
-        raise UnsupportedError(f"tensors on several devices: {', '.join(sorted(map(str, found)))}", code="GPC4020")
+        raise UnsupportedError(f"tensors on several devices: {', '.join(sorted(map(str, found)))}", code="GPC4021")
     return found.pop() if found else torch.device("cpu")

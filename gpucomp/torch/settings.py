@@ -34,22 +34,22 @@ class Settings:
 
     @staticmethod
     def of(options: Mapping[str, Any] | None) -> Settings:
-        """Raises ``UsageError`` (GPC2050) for an option that does not exist, or a value of another type; for values that
+        """Raises ``UsageError`` (GPC2053) for an option that does not exist, or a value of another type; for values that
         ``gpucomp.compile`` does not take, what it raises.
         """
         given = {} if options is None else options
         if not isinstance(given, Mapping):
-            raise UsageError(f"options: a dict expected, found {type(given).__name__}", code="GPC2050")
+            raise UsageError(f"options: a dict expected, found {type(given).__name__}", code="GPC2053")
         fields = {field.name: field.default for field in dataclasses.fields(Settings)}
         if unknown := [name for name in given if name not in fields]:
             raise UsageError(
-                f"options: there is no option {quote(unknown[0])}; options are {', '.join(fields)}", code="GPC2050"
+                f"options: there is no option {quote(unknown[0])}; options are {', '.join(fields)}", code="GPC2053"
             )
         for name, value in given.items():
             usual = fields[name]
             if isinstance(usual, str | bool | int) and type(value) is not type(usual):
                 raise UsageError(
-                    f"options: {name}: {type(usual).__name__} expected, found {quote(value)}", code="GPC2050"
+                    f"options: {name}: {type(usual).__name__} expected, found {quote(value)}", code="GPC2053"
                 )
         found = Settings(**given)
         require_specialise(found.specialise, (), True)

@@ -193,7 +193,7 @@ def test_gradients_that_a_graph_enables_itself_are_eagers():
 
 
 def test_strict_raises_torchs_own_error():
-    with pytest.raises(BackendCompilerFailed, match="GPC4020 gradients may be needed"):
+    with pytest.raises(BackendCompilerFailed, match="GPC4021 gradients may be needed"):
         compiled(Net().eval())(torch.randn(2, 3, 11, 9))
 
 
@@ -364,8 +364,8 @@ def test_an_operator_that_is_nobody_elses_is_cut_out():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"targets": "cpu"}, "GPC2050 options: there is no option 'targets'"),
-        ({"strict": 1}, "GPC2050 options: strict: bool expected"),
+        ({"targets": "cpu"}, "GPC2053 options: there is no option 'targets'"),
+        ({"strict": 1}, "GPC2053 options: strict: bool expected"),
         ({"precision": "fp17"}, "GPC2"),
         ({"target": "cpu:80486"}, "GPC"),
         ({"specialise": "sometimes"}, "GPC2"),
@@ -381,7 +381,7 @@ def test_mistakes_in_options_are_errors(options, told):
 def test_modes_are_not_taken():
     run = torch.compile(lambda x: x + 1, backend=gpucomp_torch.backend, mode="max-autotune")
 
-    with pytest.raises(BackendCompilerFailed, match=r"GPC2050 torch\.compile: 'mode'"):
+    with pytest.raises(BackendCompilerFailed, match=r"GPC2053 torch\.compile: 'mode'"):
         run(torch.ones(3))
 
 

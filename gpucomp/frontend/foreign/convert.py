@@ -33,7 +33,7 @@ def as_onnx(model: Any, shapes: Mapping[str, Any] | None = None) -> tuple[Any, M
     Converted are a path of ``formats.CONVERTERS``, such as ``model.pt2`` and ``model.keras``, in a process of its own, and an
     ``ExportedProgram`` of torch, in this one.
 
-    Raises ``UsageError`` (GPC2051) for a format that nobody converts, ``DeviceError`` (GPC5003) if a converter is not
+    Raises ``UsageError`` (GPC2054) for a format that nobody converts, ``DeviceError`` (GPC5003) if a converter is not
     installed, ``ModelError`` (GPC3090) if it fails or takes longer than ``LIMIT_S``.
     """
     if type(model).__name__ == "ExportedProgram" and type(model).__module__.startswith("torch."):

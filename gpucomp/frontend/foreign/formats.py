@@ -69,7 +69,7 @@ REFUSED: Mapping[str, str] = {
 
 
 def converter_of(path: Path) -> Converter | None:
-    """Who converts a file; ``None`` if it is to be read as ONNX. Raises ``UsageError`` (GPC2051) for what nobody converts."""
+    """Who converts a file; ``None`` if it is to be read as ONNX. Raises ``UsageError`` (GPC2054) for what nobody converts."""
     suffix = path.suffix.lower()
     if path.is_dir() and (path / "saved_model.pb").is_file():
         return SAVED_MODEL
@@ -78,5 +78,5 @@ def converter_of(path: Path) -> Converter | None:
     if suffix == ".json" and path.with_suffix(".pdiparams").is_file():  # what PaddlePaddle 3 writes
         suffix = ".pdmodel"
     if suffix in REFUSED:
-        raise UsageError(f"{quote(path)} {REFUSED[suffix]}", code="GPC2051")
+        raise UsageError(f"{quote(path)} {REFUSED[suffix]}", code="GPC2054")
     return CONVERTERS.get(suffix)

@@ -73,7 +73,7 @@ def _require_plain_json(path: Path, value: object) -> None:
 
 
 def exported(program: Any) -> bytes:
-    """An ``ExportedProgram`` as a model, with the ranges of its sizes. Raises ``UnsupportedError`` (GPC4021)."""
+    """An ``ExportedProgram`` as a model, with the ranges of its sizes. Raises ``UnsupportedError`` (GPC4022)."""
     torch = importlib.import_module("torch")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -85,7 +85,7 @@ def exported(program: Any) -> bytes:
             cause = error.__cause__ or error
             raise UnsupportedError(
                 f"torch's exporter: {type(cause).__name__}: {quote(str(cause).splitlines()[0] if str(cause) else '')}",
-                code="GPC4021",
+                code="GPC4022",
             ) from error
     if shapes := _shapes(program, proto):
         proto.metadata_props.add(key="gpucomp:shapes", value=json.dumps(shapes))

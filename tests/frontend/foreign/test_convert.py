@@ -128,7 +128,7 @@ def test_a_file_that_is_not_there_is_an_error(fake, tmp_path):
 def test_what_nobody_converts_is_refused_with_what_to_do(suffix):
     with pytest.raises(gpucomp.UsageError) as caught:
         gpucomp.compile(f"net{suffix}")
-    assert caught.value.code == "GPC2051"
+    assert caught.value.code == "GPC2054"
     assert len(caught.value.message) > 60
 
 

@@ -170,4 +170,4 @@ def test_an_operator_without_a_translation_is_named():
 
     with pytest.raises(gpucomp.UnsupportedError, match="airy") as caught:
         gpucomp.compile(program)
-    assert caught.value.code == "GPC4021"
+    assert caught.value.code == "GPC4022"
