@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections import OrderedDict
@@ -10,19 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto
+from onnx import GraphProto, TensorProto, TypeProto
 
 from gpucomp.compiling import compile
-from gpucomp.errors import InputError, ShapeError, UnsupportedError, quote
+from gpucomp.errors import InputError, ModelError, UnsupportedError, quote
 from gpucomp.ir.dim import ANY, MOST, NAME, Dim
 from gpucomp.loading import load
 from gpucomp.runtime.executable import Executable
 
 KEPT = 16  # executables for other values, or for single shapes; the least recently used is dropped
 SIZES = ("GPC2111", "GPC2112")  # a size outside the range of its dimension, and dimensions of one name that differ
-OF_OPERATORS = ("GPC4001", "GPC4002", "GPC4003", "GPC4004", "GPC4010")  # no shapes make these models compile
+OF_SHAPES = ("GPC31", "GPC4005", "GPC4006", "GPC4014")  # beginnings of codes: at other shapes the model may compile
+MOST_CHOICE = 4  # elements of an input that chooses a branch
 MOST_VALUES = 4096  # elements of an input that is compiled in as a constant
-NotCompiled = (UnsupportedError, ShapeError)  # a model can be compiled for some shapes alone
+NotCompiled = (UnsupportedError, ModelError)  # what may compile for other shapes
 Feed = Mapping[str, Any]
 Key = tuple[Any, ...]
 
@@ -49,34 +51,42 @@ class Programs:
         self._model, self._how, self._threads = model, dict(how), threads
         self._open, self._shapes = _open_shapes(graph, fixed or {})
         self._most: dict[str, int] = {}
-        self._constants: tuple[str, ...] = ()
+        self._constants = _deciding_branches(graph)
         self._lock = threading.RLock()
-        self._kept: OrderedDict[Key, Executable | UnsupportedError | ShapeError] = OrderedDict()
+        self._kept: OrderedDict[Key, Executable | UnsupportedError | ModelError] = OrderedDict()
+        self._choices: set[Key] = set()  # values of the inputs that choose branches
+        self._singles: dict[Key, Executable] = {}  # by values of the constants: those for any size
         self.first: Executable | None = None
+        if self._constants:
+            return  # until a run gives their values
         try:
-            self.first = self._for_any_size({})
+            self.first = self._singles[()] = self._for_any_size({})
         except NotCompiled as error:
-            if error.code in OF_OPERATORS or not (_deciding(error) or self._open):
+            if not (_deciding(error) or (self._open and error.code.startswith(OF_SHAPES))):
                 raise
-        self._single = self.first
 
     def run(self, feed: Feed, run: Callable[[Executable, Feed], Any]) -> Any:
         """``run`` with the executable for the shapes and values of ``feed``, and with the inputs that this one has.
 
         Raises gpucomp's errors.
         """
-        if self._single is not None:
+        values = {name: feed[name] for name in self._constants}
+        exe = self._singles.get(_key(values) if values else ())
+        if exe is not None:
             try:
-                return run(self._single, feed)
+                return run(exe, _without(feed, values))
             except InputError as error:
                 if error.code not in SIZES or not self._open:
                     raise
         exe, values = self._executable(feed)
-        return run(exe, {name: value for name, value in feed.items() if name not in values})
+        return run(exe, _without(feed, values))
 
     def _executable(self, feed: Feed) -> tuple[Executable, Feed]:
         """The executable for ``feed``, and the inputs that are constants in it."""
         with self._lock:
+            self._choices.add(_key({name: feed[name] for name in self._constants}))
+            if len(self._choices) > KEPT:  # too many to compile each: numpy computes what depends on them
+                self._constants, self._choices = (), set()
             for _ in range(1 + len(feed)):  # each time another input may turn out to decide shapes
                 values = {name: feed[name] for name in self._constants if name in feed}
                 try:
@@ -90,27 +100,30 @@ class Programs:
         if self._open:
             self._widen(feed)
             try:
-                exe = self._for_any_size(values)
+                exe = self._for_any_size(values, feed)
             except NotCompiled as error:
                 if set(_deciding(error)) & (set(feed) - set(values)):
                     raise
             else:
-                self._single = exe if not values else None
                 self.first = self.first or exe
+                if len(self._singles) >= KEPT:
+                    self._singles.clear()
+                self._singles[_key(values)] = exe
                 if self._fits(feed):
                     return exe
         return self._for_shapes(feed, values)
 
-    def _learn(self, error: UnsupportedError | ShapeError, feed: Feed) -> bool:
+    def _learn(self, error: UnsupportedError | ModelError, feed: Feed) -> bool:
         """Note inputs whose values decide shapes; whether there are new ones."""
         new = tuple(name for name in _deciding(error) if name in feed and name not in self._constants)
         if any(np.size(feed[name]) > MOST_VALUES for name in new):
             return False
         self._constants += new
-        self._single = None
+        self._singles.clear()
         return bool(new)
 
-    def _for_any_size(self, values: Feed) -> Executable:
+    def _for_any_size(self, values: Feed, feed: Feed | None = None) -> Executable:
+        """The executable for any size. If no sizes are found at which the model is one, those of ``feed`` are tried."""
         if ranks := [name for name, shape in self._open.items() if shape is None and name not in values]:
             raise UnsupportedError(f"input {quote(ranks[0])} has any number of dimensions", code="GPC4005")
         shapes = {
@@ -118,17 +131,24 @@ class Programs:
             for name, shape in self._open.items()
             if shape is not None and name not in values
         }
-        return self._made(("any size", tuple(self._most.items()), _key(values)), shapes, values)
+        key = ("any size", tuple(self._most.items()), _key(values))
+        try:
+            return self._made(key, shapes, values)
+        except ModelError:
+            if feed is None:
+                raise
+        usual = {name: np.shape(feed[name]) for name in shapes}
+        return self._made((*key, "near"), shapes, values, shapes_from=[usual])
 
     def _for_shapes(self, feed: Feed, values: Feed) -> Executable:
         shapes = {name: np.shape(feed[name]) for name in self._shapes if name in feed and name not in values}
         return self._made(("shapes", tuple(shapes.items()), _key(values)), shapes, values)
 
-    def _made(self, key: Key, shapes: Mapping[str, Any], values: Feed) -> Executable:
+    def _made(self, key: Key, shapes: Mapping[str, Any], values: Feed, **further: Any) -> Executable:
         """The executable for ``key``, compiled now unless it was before. Raises again what compiling it raised."""
         found = self._kept.get(key)
         if found is None:
-            how = self._how | ({"specialise": "never"} if not _has_dims(shapes) else {})
+            how = self._how | further | ({"specialise": "never"} if not _has_dims(shapes) else {})
             try:
                 found = compile(self._model, shapes=shapes or None, constants=dict(values) or None, **how)
                 found.use_threads(self._threads)
@@ -197,7 +217,7 @@ def _open_shapes(graph: GraphProto, fixed: Mapping[str, int]) -> tuple[dict[str,
     return found, tensors
 
 
-def _deciding(error: UnsupportedError | ShapeError) -> tuple[str, ...]:
+def _deciding(error: UnsupportedError | ModelError) -> tuple[str, ...]:
     """The inputs whose values decide shapes."""
     return error.inputs if isinstance(error, UnsupportedError) else ()
 
@@ -207,5 +227,38 @@ def _has_dims(shapes: Mapping[str, Any]) -> bool:
 
 
 def _key(values: Feed) -> Key:
-    arrays = {name: np.asarray(value) for name, value in values.items()}
-    return tuple((name, array.shape, array.dtype.str, array.tobytes()) for name, array in arrays.items())
+    arrays = [(name, np.asarray(value)) for name, value in values.items()]
+    return tuple((name, array.shape, array.tobytes()) for name, array in arrays)
+
+
+def _without(feed: Feed, values: Feed) -> Feed:
+    return {name: value for name, value in feed.items() if name not in values} if values else feed
+
+
+def _deciding_branches(graph: GraphProto) -> tuple[str, ...]:
+    """The inputs of few integers or booleans that alone decide which branch of an If is taken.
+
+    A program for one branch is compiled as a whole; where a run decides the branch, numpy computes it.
+    """
+    makers = {output: node for node in graph.node for output in node.output}
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = {info.name: info for info in graph.input if info.name not in constants}
+    found: dict[str, None] = {}
+    for branch in (node for node in graph.node if node.op_type == "If"):
+        pending, seen = [branch.input[0]], set[str]()
+        while pending:
+            name = pending.pop()
+            if name in makers and name not in seen:
+                pending += makers[name].input
+            seen.add(name)
+        deciding = sorted(seen & inputs.keys())
+        if deciding and all(_is_choice(inputs[name].type) for name in deciding):
+            found |= dict.fromkeys(deciding)
+    return tuple(found)
+
+
+def _is_choice(type: TypeProto) -> bool:
+    tensor = type.tensor_type
+    sizes = [dim.dim_value for dim in tensor.shape.dim]
+    few = tensor.HasField("shape") and 0 < math.prod(sizes) <= MOST_CHOICE
+    return few and tensor.elem_type in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
