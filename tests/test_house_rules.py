@@ -35,6 +35,7 @@ LAYERS = (
     ("gpucomp.compiler",),
     ("gpucomp.report", "gpucomp.backend", "gpucomp.loading", "gpucomp.plugins"),
     ("gpucomp.model_cache", "gpucomp.compiling", "gpucomp.tuning"),
+    ("gpucomp.serving",),
     ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
