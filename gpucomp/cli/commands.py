@@ -17,6 +17,7 @@ import gpucomp as package
 from gpucomp import config
 from gpucomp.cli import cache, compare, measure, one_set, records, show, tensors
 from gpucomp.cli import tune as tuning
+from gpucomp.cli.export import export
 from gpucomp.cli.inspect import inspect
 from gpucomp.cli.opening import (
     compiled_already,
@@ -578,3 +579,4 @@ gpucomp.add_command(tuning.worker)
 gpucomp.add_command(records.records)
 gpucomp.add_command(cache.cache)
 gpucomp.add_command(serve)
+gpucomp.add_command(export)

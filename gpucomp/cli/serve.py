@@ -24,6 +24,7 @@ def _log(access_log: bool) -> None:
     """Notes of the server go to stderr, and each request if that is wanted."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients that send no HTTP are no news
     names = ["gpucomp.serving", *(["uvicorn.access"] if access_log else [])]
     for name in names:
         logger = logging.getLogger(name)

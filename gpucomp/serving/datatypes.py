@@ -125,7 +125,8 @@ def _flattened(data: list[Any], shape: Sequence[int], where: str) -> tuple[list[
     for axis in range(len(shape)):
         if list not in kinds:
             break
-        if kinds != {list} or len(data) != math.prod(shape[: axis + 1]):
+        inner = set(map(len, data)) if kinds == {list} else set()
+        if len(data) != math.prod(shape[: axis + 1]) or inner != set(shape[axis + 1 : axis + 2]):
             raise refused(f"{where}: arrays nested as the shape {list(shape)} expected, or a flat one")
         data = list(chain.from_iterable(data))
         kinds = set(map(type, data))
@@ -160,11 +161,11 @@ def to_binary(array: np.ndarray) -> memoryview | bytes:
 
 
 def to_json(array: np.ndarray, datatype: Datatype, where: str) -> list[Any]:
-    """A flat list. Raises ``ServingError`` (GPC1202) for what JSON cannot hold."""
+    """A flat list. Raises ``ServingError`` (GPC1208) for what JSON cannot hold."""
     if not datatype.python:
-        raise ServingError(f"{where}: {datatype.name} has no form in JSON; ask for binary_data", code="GPC1202")
+        raise ServingError(f"{where}: {datatype.name} has no form in JSON; ask for binary_data", code="GPC1208")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ServingError(
-            f"{where}: the result has infinite numbers or NaN, which JSON has not; ask for binary_data", code="GPC1202"
+            f"{where}: the result has infinite numbers or NaN, which JSON has not; ask for binary_data", code="GPC1208"
         )
     return array.reshape(-1).tolist()

@@ -200,7 +200,7 @@ def _wanted(given: object, known: Mapping[str, Tensor], binary: bool) -> tuple[W
 def answer(
     ask: Ask, results: Mapping[str, Any], model: str, version: str
 ) -> tuple[bytes, list[memoryview | bytes]]:
-    """The JSON of an answer, and its binary tensors behind it. Raises ``ServingError`` (GPC1202) for what JSON has not."""
+    """The JSON of an answer, and its binary tensors behind it. Raises ``ServingError`` (GPC1208) for what JSON has not."""
     outputs, buffers = [], []
     for one in ask.wanted:
         name, array = one.tensor.name, results[one.tensor.name]

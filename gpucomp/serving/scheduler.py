@@ -106,7 +106,7 @@ class Scheduler:
     async def close(self) -> None:
         """Serve what waits, then free the memory. New requests are refused."""
         self._closing = True
-        self._settle()
+        self._dispatch()  # nobody waits for more to join
         await self._quiet.wait()
         for context in self._contexts:
             await asyncio.to_thread(context.close)

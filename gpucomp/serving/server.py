@@ -41,6 +41,12 @@ class Server(uvicorn.Server):
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.stop()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As in the base class; models are freed although nobody waits for what runs."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await self.lifespan.shutdown()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """As in the base class, but a signal that was answered is not raised again."""
