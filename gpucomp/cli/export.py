@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from gpucomp import config
 from gpucomp.cli import tensors
 from gpucomp.cli.options import PRECISION_HELP, SHAPES_HELP, TARGET_HELP
 from gpucomp.cli.progress import progress
-from gpucomp import config
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 

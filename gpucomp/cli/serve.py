@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gpucomp import config
+from gpucomp import __version__, config
 from gpucomp.cli.options import TARGET_HELP
 from gpucomp.errors import DeviceError
 from gpucomp.extras import install
@@ -113,7 +113,9 @@ def serve(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "prometheus_client"):
             raise
-        raise DeviceError(f"{error.name} is not installed, and the server needs it: {install('serve')}", code="GPC5003") from None
+        raise DeviceError(
+            f"{error.name} is not installed, and the server needs it: {install('serve')}", code="GPC5003"
+        ) from None
     _log(access_log)
     local = server.is_loopback(host)
     if not local:
@@ -125,5 +127,6 @@ def serve(
         limits=Limits(body=max_body << 20, queue=queue, timeout=timeout, drain=drain),
         control=local if control is None else control,
         access_log=access_log,
+        version=__version__,
     )
     server.serve(made, server.listening(host, port), lambda address: click.echo(f"serving {models} at {address}"))

@@ -1,4 +1,4 @@
-"""The routes of the server: the Open Inference Protocol, and Triton's extensions for repositories, statistics and configurations."""
+"""The routes of the server: the Open Inference Protocol, and Triton's extensions of repository, statistics, configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-import gpucomp
 from gpucomp.errors import GpucompError, RunStoppedError, ServingError, internal_error, quote
 from gpucomp.serving.body import Bodies, body_of
 from gpucomp.serving.model import is_wrong_input
@@ -69,8 +68,9 @@ def _deflated(parts: list[memoryview | bytes], encoding: str) -> bytes:
 class Service:
     """The application. ``control`` lets clients load and unload models. ``draining``: it takes no new requests."""
 
-    def __init__(self, registry: Registry, *, control: bool) -> None:
+    def __init__(self, registry: Registry, *, control: bool, version: str) -> None:
         self.registry, self.limits, self.control = registry, registry.limits, control
+        self.version = version
         self.metrics = registry.metrics
         self.bodies = Bodies(self.limits.bodies)
         self.draining = False
@@ -111,7 +111,7 @@ class Service:
         return self.registry.find(request.path_params["model"], request.path_params.get("version"))
 
     async def server(self, request: Request) -> Response:
-        return JSONResponse({"name": PLATFORM, "version": gpucomp.__version__, "extensions": EXTENSIONS})
+        return JSONResponse({"name": PLATFORM, "version": self.version, "extensions": EXTENSIONS})
 
     async def live(self, request: Request) -> Response:
         return JSONResponse({"live": True})
@@ -215,7 +215,9 @@ class Service:
             ask = await offloaded(size, ask_of, body, header, model.inputs, model.outputs)
             job = found.submit(ask.feed)
             try:
-                results = await self._result(request, job, self._seconds(ask, found) - (time.perf_counter_ns() - begun) / 1e9)
+                results = await self._result(
+                    request, job, self._seconds(ask, found) - (time.perf_counter_ns() - begun) / 1e9
+                )
             finally:
                 found.abandon(job)
         ended = time.perf_counter_ns()
@@ -235,7 +237,8 @@ class Service:
         """
         gone = asyncio.get_running_loop().create_task(_disconnected(request))
         try:
-            await asyncio.wait({job.result, gone}, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
+            waited: set[asyncio.Future[Any]] = {job.result, gone}
+            await asyncio.wait(waited, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
             if job.result.done():
                 return job.result.result()
             if gone.done():

@@ -79,7 +79,9 @@ async def body_of(request: Request, limits: Limits, bodies: Bodies) -> AsyncIter
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ENCODINGS:
         raise ServingError(
-            f"Content-Encoding: one of {', '.join(ENCODINGS)} expected, found {quote(encoding)}", code="GPC1201", status=415
+            f"Content-Encoding: one of {', '.join(ENCODINGS)} expected, found {quote(encoding)}",
+            code="GPC1201",
+            status=415,
         )
     said = request.headers.get("content-length")
     length = int(said) if said is not None and said.isascii() and said.isdigit() else None

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from gpucomp.errors import ServingError, quote, several
+from gpucomp.errors import ServingError, several
 
 TEXT_LENGTH = 4  # bytes before each text that say how long it is
 
@@ -72,7 +72,8 @@ def from_binary(data: memoryview, datatype: Datatype, shape: Sequence[int], wher
 
 
 def _texts(data: memoryview, shape: Sequence[int], where: str) -> np.ndarray:
-    count, place, found = math.prod(shape), 0, []
+    count, place = math.prod(shape), 0
+    found: list[str] = []
     if count * TEXT_LENGTH > len(data):
         raise refused(f"{where}: {several(count, 'text')} expected, and {len(data)} bytes cannot hold so many")
     for _ in range(count):
@@ -152,7 +153,7 @@ def _numbers(flat: list[Any], datatype: Datatype, where: str) -> np.ndarray:
 def to_binary(array: np.ndarray) -> memoryview | bytes:
     """The bytes of a result: of numbers without a copy."""
     if array.dtype != object:
-        return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     parts: list[bytes] = []
     for text in array.reshape(-1).tolist():
         data = text.encode("utf-8", "surrogatepass")

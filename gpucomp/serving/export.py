@@ -29,19 +29,21 @@ def export_triton(
     """Write ``folder/NAME/config.pbtxt`` and ``folder/NAME/1`` for an ``.onnx`` or ``.gpuc`` file, and give ``folder/NAME``.
 
     ``max_batch`` rows are joined by Triton if it is more than 1. Then it has to be proven that rows do not change each other,
-    unless ``independent`` says so. Raises as ``gpucomp.serving.model.load``; ``UsageError`` (GPC2044) for a name that Triton
-    cannot have, ``UnsupportedError`` (GPC4015) for an element type that its Python backend has not.
+    unless ``independent`` says so. Raises as ``gpucomp.serving.model.load``; ``UsageError`` (GPC2052) for a name that Triton
+    cannot have, ``UnsupportedError`` (GPC4020) for an element type that its Python backend has not.
     """
     name = model.stem
     if not NAME.fullmatch(name):
-        raise UsageError(f"{quote(name)}: letters, digits, '_', '-' and '.' expected as a model's name", code="GPC2044")
+        raise UsageError(f"{quote(name)}: letters, digits, '_', '-' and '.' expected as a model's name", code="GPC2052")
     rows = INDEPENDENT if independent else ""
     config = ModelConfig(
         precision=precision, shapes=dict(shapes or {}), max_batch=max_batch, rows=rows, instances=1, versions=(1,)
     )
     loaded = load(Entry(name, 1, model), config, target, 1)
     if odd := [one.name for one in (*loaded.inputs, *loaded.outputs) if one.datatype.name == "BF16"]:
-        raise UnsupportedError(f"{quote(odd[0])} is BF16, which Triton's Python backend has no arrays for", code="GPC4015")
+        raise UnsupportedError(
+            f"{quote(odd[0])} is BF16, which Triton's Python backend has no arrays for", code="GPC4020"
+        )
     said = model_config(loaded, [1])
     text = pbtxt({"backend": "python"} | {key: said[key] for key in FIELDS if key in said})
     place = folder / name

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gpucomp
+from gpucomp import loading
+from gpucomp.compiling import compile
 from gpucomp.errors import InputError, ServingError, UsageError, quote
 from gpucomp.ir.dim import Dim
 from gpucomp.refusal import Refusal
@@ -53,11 +54,11 @@ def load(entry: Entry, config: ModelConfig, target: str, max_batch: int) -> Load
     """
     shapes: Mapping[str, Any] = {}
     if entry.path.suffix == ".gpuc":
-        exe = gpucomp.load(entry.path)
+        exe = loading.load(entry.path)
     else:
         shapes = open_inputs(entry.path, config.shapes)
         wanted = config.target or target
-        exe = gpucomp.compile(entry.path, target=wanted, shapes=shapes, precision=config.precision)
+        exe = compile(entry.path, target=wanted, shapes=shapes, precision=config.precision)
     inputs, outputs = _served(entry, exe)
     exe.open()
     instances = config.instances or (
@@ -132,9 +133,7 @@ def _tensors(entry: Entry, specs: Sequence[TensorSpec]) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def _batch(
-    entry: Entry, exe: Executable, shapes: Mapping[str, Any], config: ModelConfig, most: int
-) -> Dim | Refusal:
+def _batch(entry: Entry, exe: Executable, shapes: Mapping[str, Any], config: ModelConfig, most: int) -> Dim | Refusal:
     """The dimension along which requests are joined: its rows are independent by proof, or by what the configuration says."""
     if most < 2:
         return Refusal("batches are not asked for: max_batch is 1")
@@ -144,7 +143,9 @@ def _batch(
     if isinstance(found, Refusal) or config.rows == INDEPENDENT:
         return found
     if entry.path.suffix == ".gpuc":
-        return Refusal('a .gpuc file holds no graph for a proof; if rows do not change each other, say rows = "independent"')
+        return Refusal(
+            'a .gpuc file holds no graph for a proof; if rows do not change each other, say rows = "independent"'
+        )
     why = independent(entry.path, shapes, found)
     return found if why is None else why
 

@@ -78,9 +78,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def ask_of(
-    body: memoryview, header: int | None, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
-) -> Ask:
+def ask_of(body: memoryview, header: int | None, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Ask:
     """The request in a body, whose first ``header`` bytes are JSON, or all of it. Raises ``ServingError`` (GPC1201)."""
     size = len(body) if header is None else header
     if size > len(body):
@@ -197,14 +195,12 @@ def _wanted(given: object, known: Mapping[str, Tensor], binary: bool) -> tuple[W
     return tuple(found) or tuple(Wanted(tensor, binary) for tensor in known.values())
 
 
-def answer(
-    ask: Ask, results: Mapping[str, Any], model: str, version: str
-) -> tuple[bytes, list[memoryview | bytes]]:
+def answer(ask: Ask, results: Mapping[str, Any], model: str, version: str) -> tuple[bytes, list[memoryview | bytes]]:
     """The JSON of an answer, and its binary tensors behind it. Raises ``ServingError`` (GPC1208) for what JSON has not."""
     outputs, buffers = [], []
     for one in ask.wanted:
         name, array = one.tensor.name, results[one.tensor.name]
-        head = {"name": name, "datatype": one.tensor.datatype.name, "shape": list(array.shape)}
+        head: dict[str, Any] = {"name": name, "datatype": one.tensor.datatype.name, "shape": list(array.shape)}
         if one.binary:
             buffers.append(to_binary(array))
             head["parameters"] = {"binary_data_size": len(buffers[-1])}

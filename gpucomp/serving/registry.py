@@ -186,5 +186,14 @@ class Registry:
 def _loaded(entry: Entry, found: Found, target: str, max_batch: int) -> Loaded:
     try:
         return load(entry, found.config, target, max_batch)
-    except (MemoryError, RecursionError, OSError, ValueError, TypeError, RuntimeError, LookupError, ArithmeticError) as error:
+    except (
+        MemoryError,
+        RecursionError,
+        OSError,
+        ValueError,
+        TypeError,
+        RuntimeError,
+        LookupError,
+        ArithmeticError,
+    ) as error:
         raise internal_error(error, f"model {quote(entry.name)}") from error  # a bug: the server goes on

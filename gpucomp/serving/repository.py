@@ -81,12 +81,12 @@ class Found:
 
 
 def scan(folder: Path) -> dict[str, Found]:
-    """The models of a folder by their names. Raises ``UsageError`` (GPC2042) for a folder that cannot be read."""
+    """The models of a folder by their names. Raises ``UsageError`` (GPC2050) for a folder that cannot be read."""
     try:
         root = folder.resolve(strict=True)
         paths = sorted(folder.iterdir())
     except OSError as error:
-        raise UsageError(f"cannot read the models in {quote(folder)}: {error.strerror}", code="GPC2042") from None
+        raise UsageError(f"cannot read the models in {quote(folder)}: {error.strerror}", code="GPC2050") from None
     found: dict[str, Found] = {}
     for path in paths:
         name = path.stem if path.suffix in SUFFIXES else path.name

@@ -46,18 +46,25 @@ def independent(path: Path, shapes: Mapping[str, Any], batch: Dim) -> Proof:
     """
     proto, files = read(path)
     opened = open_shapes(proto, shapes, {})
-    graphs = []
-    try:
-        for count in _counts(opened.shapes, batch):
-            example = next(iter(opened.examples())) | {batch.name: count}
-            graphs.append(load(Source(proto, files), shapes=opened.at(example)))
-            found = by_rows(graphs[-1], [count])
-            if found is None or any(found[1].get(value, 0) != 0 for value in graphs[-1].inputs):
-                return Refusal(f"it is not proven that a row along {quote(batch.name)} does not change others")
-    except GpucompError as error:
-        return Refusal(f"the model cannot be read for a batch of two other sizes: {error.message}")
-    if len(graphs) < 2:
+    counts = _counts(opened.shapes, batch)
+    if len(counts) < 2:
         return Refusal(f"{quote(batch.name)} has too few sizes for a proof")
+    fault = ""
+    for example in opened.examples():  # not all sizes fit every model
+        try:
+            graphs = [load(Source(proto, files), shapes=opened.at({**example, batch.name: count})) for count in counts]
+        except GpucompError as error:
+            fault = fault or error.message
+            continue
+        return _proven(graphs, counts, batch)
+    return Refusal(f"the model cannot be read for batches of other sizes: {fault}")
+
+
+def _proven(graphs: Sequence[Graph], counts: Sequence[int], batch: Dim) -> Proof:
+    for graph, count in zip(graphs, counts, strict=True):
+        found = by_rows(graph, [count])
+        if found is None or any(found[1].get(value, 0) != 0 for value in graph.inputs):
+            return Refusal(f"it is not proven that a row along {quote(batch.name)} does not change others")
     return _alike(*graphs)
 
 

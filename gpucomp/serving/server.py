@@ -70,13 +70,13 @@ def is_loopback(host: str) -> bool:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that clients can connect to. Raises ``UsageError`` (GPC2043)."""
+    """A socket that clients can connect to. Raises ``UsageError`` (GPC2051)."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError, UnicodeError) as error:
         told = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"cannot listen at {quote(host)}, port {port}: {told}", code="GPC2043") from None
+        raise UsageError(f"cannot listen at {quote(host)}, port {port}: {told}", code="GPC2051") from None
 
 
 def make_server(
@@ -87,11 +87,15 @@ def make_server(
     limits: Limits | None = None,
     control: bool = True,
     access_log: bool = False,
+    version: str = "",
 ) -> Server:
-    """A server for the models of a folder. Raises ``UsageError`` (GPC2042) if the folder cannot be read."""
+    """A server for the models of a folder, which says that it has this ``version``.
+
+    Raises ``UsageError`` (GPC2050) if the folder cannot be read.
+    """
     scan(folder)
     limits = limits or Limits()
-    service = Service(Registry(folder, limits, target, max_batch), control=control)
+    service = Service(Registry(folder, limits, target, max_batch), control=control, version=version)
     config = uvicorn.Config(
         service.app,
         http=protocol_with(limits),

@@ -74,18 +74,22 @@ class Metrics:
     """The figures of a server for Prometheus, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        kept = {"registry": self.registry}
-        ProcessCollector(registry=self.registry)
-        self.requests = Counter("gpucomp_requests", "Requests for an inference, by HTTP status", (*LABELS, "status"), **kept)
-        self.seconds = Histogram("gpucomp_request_seconds", "From headers to answer", LABELS, buckets=SECONDS, **kept)
-        self.waited = Histogram("gpucomp_queue_seconds", "Time in the queue", LABELS, buckets=SECONDS, **kept)
-        self.ran = Histogram("gpucomp_run_seconds", "Time of a run", LABELS, buckets=SECONDS, **kept)
-        self.rows = Histogram("gpucomp_batch_rows", "Rows of a run", LABELS, buckets=ROWS, **kept)
-        self.queued = Gauge("gpucomp_queued_requests", "Requests that wait now", LABELS, **kept)
-        self.running = Gauge("gpucomp_runs", "Runs now", LABELS, **kept)
-        self.bodies = Gauge("gpucomp_body_bytes", "Bytes of bodies in memory now", **kept)
-        self.connections = Gauge("gpucomp_connections", "Open connections now", **kept)
+        self.registry = kept = CollectorRegistry()
+        ProcessCollector(registry=kept)
+
+        def seconds(name: str, what: str) -> Histogram:
+            return Histogram(name, what, LABELS, buckets=SECONDS, registry=kept)
+
+        answered = "Requests for an inference, by HTTP status"
+        self.requests = Counter("gpucomp_requests", answered, (*LABELS, "status"), registry=kept)
+        self.seconds = seconds("gpucomp_request_seconds", "From headers to answer")
+        self.waited = seconds("gpucomp_queue_seconds", "Time in the queue")
+        self.ran = seconds("gpucomp_run_seconds", "Time of a run")
+        self.rows = Histogram("gpucomp_batch_rows", "Rows of a run", LABELS, buckets=ROWS, registry=kept)
+        self.queued = Gauge("gpucomp_queued_requests", "Requests that wait now", LABELS, registry=kept)
+        self.running = Gauge("gpucomp_runs", "Runs now", LABELS, registry=kept)
+        self.bodies = Gauge("gpucomp_body_bytes", "Bytes of bodies in memory now", registry=kept)
+        self.connections = Gauge("gpucomp_connections", "Open connections now", registry=kept)
 
     def forget(self, model: str, version: str) -> None:
         """Drop what belongs to a version that is served no more."""

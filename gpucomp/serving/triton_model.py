@@ -47,7 +47,9 @@ class TritonPythonModel:
     def _feed(self, request: Any) -> dict[str, np.ndarray]:
         feed = {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
         for name in self.texts:  # Triton gives bytes
-            flat = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in feed[name].reshape(-1)]
+            flat = [
+                text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in feed[name].reshape(-1)
+            ]
             feed[name] = np.array(flat, object).reshape(feed[name].shape)
         return feed
 

@@ -39,7 +39,8 @@ def centred() -> onnx.ModelProto:
 
 def every_type() -> onnx.ModelProto:
     """One input and output of each number type of the protocol, a copy of it; fixed shapes."""
-    kinds = "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FLOAT16 BFLOAT16 FLOAT DOUBLE".split()
+    kinds = ["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"]
+    kinds += ["FLOAT16", "BFLOAT16", "FLOAT", "DOUBLE"]
     pairs = [(f"in_{kind}", f"out_{kind}", getattr(TensorProto, kind)) for kind in kinds]
     nodes = [node("Identity", [a], [b]) for a, b, _ in pairs]
     inputs = [value(a, [2, 3], kind) for a, _, kind in pairs]
@@ -60,9 +61,7 @@ def reciprocal() -> onnx.ModelProto:
 def stateful() -> onnx.ModelProto:
     """A running sum: its state is an input and an output."""
     nodes = [node("Add", ["x", "state"], ["stateN"]), node("Identity", ["stateN"], ["y"])]
-    return model(
-        nodes, [value("x", [2, 3]), value("state", [2, 3])], [value("y", [2, 3]), value("stateN", [2, 3])]
-    )
+    return model(nodes, [value("x", [2, 3]), value("state", [2, 3])], [value("y", [2, 3]), value("stateN", [2, 3])])
 
 
 def sequence() -> onnx.ModelProto:

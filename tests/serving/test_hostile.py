@@ -63,7 +63,9 @@ BODIES = {
     "inputs of numbers": b'{"inputs": [3]}',
     "deep arrays": b'{"inputs": ' + b"[" * 40_000 + b"]" * 40_000 + b"}",
     "deep objects": b'{"a":' * 15_000 + b"1" + b"}" * 15_000,
-    "deep data": json.dumps({"inputs": [GOOD | {"data": 0}]}).encode().replace(b'"data": 0', b'"data": ' + b"[" * 900 + b"]" * 900),
+    "deep data": json.dumps({"inputs": [GOOD | {"data": 0}]})
+    .encode()
+    .replace(b'"data": 0', b'"data": ' + b"[" * 900 + b"]" * 900),
     "a number with many digits": b'{"inputs": [{"name": "x", "shape": [' + b"9" * 5000 + b"]}]}",
     "a name twice": b'{"inputs": [], "inputs": []}',
     "NaN": json.dumps({"inputs": [GOOD | {"data": [float("nan")] * 10}]}).encode(),
@@ -266,23 +268,31 @@ def test_a_request_that_does_not_end(server, data, end):
     assert answer == b"" or answer.startswith(b"HTTP/1.1 408 ")
 
 
+def send_slowly(sock):
+    for _ in range(3000):
+        sock.sendall(b"x")
+        time.sleep(0.02)
+
+
 def test_headers_that_come_slowly(server):
     with server.connect() as sock:
         sock.sendall(b"GET /v2 HTTP/1.1\r\nx: ")
-        with pytest.raises(OSError):  # noqa: PT011 - the connection is reset, or the pipe broken
-            for _ in range(3000):
-                sock.sendall(b"x")
-                time.sleep(0.02)
+        with pytest.raises(ConnectionError):
+            send_slowly(sock)
+
+
+def send_many_headers(sock):
+    for number in range(100_000):
+        sock.sendall(b"x-%d: " % number + b"a" * 1000 + b"\r\n")
 
 
 def test_headers_without_an_end(server):
     with server.connect() as sock:
-        answer = b""
-        with pytest.raises(OSError):  # noqa: PT011
-            sock.sendall(b"GET /v2 HTTP/1.1\r\n")
-            for number in range(100_000):
-                sock.sendall(b"x-%d: " % number + b"a" * 1000 + b"\r\n")
+        sock.sendall(b"GET /v2 HTTP/1.1\r\n")
+        with pytest.raises(ConnectionError):
+            send_many_headers(sock)
         answer = received(sock)
+
     assert answer == b"" or answer.split(b" ")[1] in (b"431", b"400")
     assert HEADER == 64 << 10
 
@@ -343,9 +353,8 @@ def test_a_client_that_does_not_read_its_answers(server):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.settimeout(60)
         sock.connect(("127.0.0.1", server.port))
-        with pytest.raises(OSError):  # noqa: PT011
-            for _ in range(10_000):
-                sock.sendall(one)
+        with pytest.raises(ConnectionError):
+            sock.sendall(10_000 * one)
 
 
 def test_memory_does_not_grow(server):

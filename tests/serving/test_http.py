@@ -93,7 +93,21 @@ def test_metadata_has_names_types_and_shapes_with_open_sizes(server):
 def test_metadata_knows_every_type(server):
     said = server.ask("/v2/models/types").json
 
-    types = "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 BF16 FP32 FP64".split()
+    types = [
+        "BOOL",
+        "UINT8",
+        "UINT16",
+        "UINT32",
+        "UINT64",
+        "INT8",
+        "INT16",
+        "INT32",
+        "INT64",
+        "FP16",
+        "BF16",
+        "FP32",
+        "FP64",
+    ]
     assert [one["datatype"] for one in said["inputs"]] == types
     assert [one["datatype"] for one in server.ask("/v2/models/texts").json["inputs"]] == ["BYTES"]
 
@@ -110,7 +124,10 @@ def test_tensors_in_json(server, nested):
     np.testing.assert_allclose(array_of(answer), models.mlp_of(X), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("asked", [{"parameters": {"binary_data_output": True}}, {"outputs": [{"name": "y", "parameters": {"binary_data": True}}]}])
+@pytest.mark.parametrize(
+    "asked",
+    [{"parameters": {"binary_data_output": True}}, {"outputs": [{"name": "y", "parameters": {"binary_data": True}}]}],
+)
 def test_tensors_in_bytes(server, asked):
     body, headers = binary(X, **asked)
 

@@ -92,7 +92,12 @@ def test_a_model_that_comes_later_and_goes(folder):
     with serving(folder) as running:
         assert load(running, "late").status == 404
         shutil.copytree(folder / "m", folder / "late")
-        assert state(running, "late") == {"name": "late", "version": "1", "state": "UNAVAILABLE", "reason": "not loaded"}
+        assert state(running, "late") == {
+            "name": "late",
+            "version": "1",
+            "state": "UNAVAILABLE",
+            "reason": "not loaded",
+        }
         assert load(running, "late").status == 200
         assert ask(running, "late").status == 200
         assert load(running, "late", "unload").status == 200

@@ -79,7 +79,7 @@ def test_a_port_that_is_taken(folder):
         ran = command(folder, "--port", taken.getsockname()[1])
 
     assert ran.returncode == 2
-    assert ran.stderr.startswith("error GPC2043: cannot listen at '127.0.0.1', port ")
+    assert ran.stderr.startswith("error GPC2051: cannot listen at '127.0.0.1', port ")
     assert "in use" in ran.stderr
 
 
@@ -91,7 +91,7 @@ def test_a_folder_that_is_not_there(tmp_path):
     ran = command(tmp_path / "none")
 
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.startswith("error GPC2042: cannot read the models in ")
+    assert ran.stderr.startswith("error GPC2050: cannot read the models in ")
 
 
 def test_packages_that_are_missing(folder, tmp_path):
@@ -102,7 +102,9 @@ def test_packages_that_are_missing(folder, tmp_path):
     ran = command(folder, PYTHONPATH=paths)
 
     assert ran.returncode == 5
-    assert ran.stderr.startswith("error GPC5003: starlette is not installed, and the server needs it: pip install 'starl")
+    assert ran.stderr.startswith(
+        "error GPC5003: starlette is not installed, and the server needs it: pip install 'starl"
+    )
 
 
 def test_a_host_that_others_reach_is_warned_of_and_takes_no_orders(folder):

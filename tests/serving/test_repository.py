@@ -38,7 +38,18 @@ def test_versions_that_are_chosen(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["read me.onnx", ".hidden.onnx", "-x.onnx", "x.pt", "d/0/model.onnx", "d/01/model.onnx", "d/v1/model.onnx", "d/1/other.onnx", "ä.onnx", "e/model.onnx"],
+    [
+        "read me.onnx",
+        ".hidden.onnx",
+        "-x.onnx",
+        "x.pt",
+        "d/0/model.onnx",
+        "d/01/model.onnx",
+        "d/v1/model.onnx",
+        "d/1/other.onnx",
+        "ä.onnx",
+        "e/model.onnx",
+    ],
 )
 def test_what_is_no_model(tmp_path, name):
     files(tmp_path, name)
@@ -77,7 +88,7 @@ def test_a_name_that_two_have_is_refused(tmp_path):
 
 
 def test_a_folder_that_is_not_there():
-    with pytest.raises(UsageError, match="GPC2042 cannot read the models in 'none': No such file"):
+    with pytest.raises(UsageError, match="GPC2050 cannot read the models in 'none': No such file"):
         scan(Path("none"))
 
 
@@ -122,9 +133,7 @@ x = ["n", 3, {name = "h", low = 8, high = 64, multiple = 8}, 32]
 """
     shapes = {"x": ("n", 3, Dim("h", 8, 64, 8), 32)}
 
-    assert config(tmp_path, text) == ModelConfig(
-        "opencl", "fp16", shapes, (1, 2), 16, "independent", 500, 3, 40, 2.5
-    )
+    assert config(tmp_path, text) == ModelConfig("opencl", "fp16", shapes, (1, 2), 16, "independent", 500, 3, 40, 2.5)
 
 
 @pytest.mark.parametrize(
@@ -159,5 +168,5 @@ def test_configurations_that_are_refused_with_their_line(tmp_path, text, told):
 def test_a_configuration_that_is_no_text(tmp_path):
     (tmp_path / "config.toml").write_bytes(b"\xff\xfe")
 
-    with pytest.raises(ServingError, match="GPC1210 .*TOML expected"):
+    with pytest.raises(ServingError, match=r"GPC1210 .*TOML expected"):
         read_config(tmp_path / "config.toml")

@@ -37,7 +37,11 @@ INDEPENDENT = {
     ),
     "a softmax of each row": one([node("Softmax", ["x"], ["y"], axis=1)]),
     "the rows in columns and back": one(
-        [node("Transpose", ["x"], ["t"], perm=[1, 0]), node("Relu", ["t"], ["r"]), node("Transpose", ["r"], ["y"], perm=[1, 0])]
+        [
+            node("Transpose", ["x"], ["t"], perm=[1, 0]),
+            node("Relu", ["t"], ["r"]),
+            node("Transpose", ["r"], ["y"], perm=[1, 0]),
+        ]
     ),
 }
 DEPENDENT = {
@@ -49,7 +53,12 @@ DEPENDENT = {
         {"a": np.array([-1]), "b": np.array([-(2**62)]), "c": np.array([0]), "d": np.array([-1])},
     ),
     "divided by the size of the batch": one(
-        [node("Shape", ["x"], ["s"]), node("Gather", ["s", "zero"], ["g"]), node("Cast", ["g"], ["c"], to=TensorProto.FLOAT), node("Div", ["x", "c"], ["y"])],
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "zero"], ["g"]),
+            node("Cast", ["g"], ["c"], to=TensorProto.FLOAT),
+            node("Div", ["x", "c"], ["y"]),
+        ],
         {"zero": np.array(0)},
     ),
     "the number of the row": one(
@@ -67,7 +76,11 @@ DEPENDENT = {
         [node("Gather", ["x", "zero"], ["g"], axis=0), node("Add", ["x", "g"], ["y"])], {"zero": np.array(0)}
     ),
     "products of rows": model(
-        [node("Transpose", ["x"], ["t"], perm=[1, 0]), node("MatMul", ["x", "t"], ["p"]), node("MatMul", ["p", "x"], ["y"])],
+        [
+            node("Transpose", ["x"], ["t"], perm=[1, 0]),
+            node("MatMul", ["x", "t"], ["p"]),
+            node("MatMul", ["p", "x"], ["y"]),
+        ],
         [value("x", ["n", 5])],
         [value("y", ["n", 5])],
     ),

@@ -5,8 +5,6 @@ import asyncio
 import numpy as np
 import pytest
 
-from tests.serving import servers  # noqa: F401 - skips where the packages of the server are missing
-
 from gpucomp.errors import DeviceLostError, InputError, RunStoppedError, ServingError
 from gpucomp.ir.dim import Dim
 from gpucomp.refusal import Refusal
@@ -16,6 +14,7 @@ from gpucomp.serving import limits
 from gpucomp.serving.model import Loaded
 from gpucomp.serving.scheduler import Scheduler
 from gpucomp.serving.statistics import Metrics
+from tests.serving import servers
 
 
 class Context:
@@ -153,7 +152,7 @@ def test_a_full_queue_refuses():
         for n in range(3):  # one runs, two wait
             made.submit(rows(n))
             await settled()
-        with pytest.raises(ServingError, match="GPC1205 .*2 requests wait already") as caught:
+        with pytest.raises(ServingError, match=r"GPC1205 .*2 requests wait already") as caught:
             made.submit(rows(9))
         assert caught.value.status == 503
         exe.end(0)
@@ -249,7 +248,7 @@ def test_a_device_that_is_lost_ends_the_model():
         exe.runs[0].set_exception(DeviceLostError("gone"))
         with pytest.raises(DeviceLostError):
             await job.result
-        with pytest.raises(ServingError, match="GPC1203 .*gone"):
+        with pytest.raises(ServingError, match=r"GPC1203 .*gone"):
             made.submit(rows(2))
 
     asyncio.run(main())

@@ -70,7 +70,7 @@ def test_compression(client, algorithm):
 
 def arrays():
     rng = np.random.default_rng(3)
-    for name in "UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64".split():
+    for name in ["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"]:
         bounds = np.iinfo(name.lower())
         yield name, rng.integers(bounds.min, bounds.max, (2, 3), name.lower(), endpoint=True)
     yield "BOOL", rng.integers(0, 2, (2, 3)).astype(bool)
@@ -107,7 +107,7 @@ def test_every_type_in_json_that_has_a_form_there(client):
 def test_halves_have_no_form_in_json(client):
     inputs = [given(array, f"in_{name}") for name, array in arrays()]
 
-    with pytest.raises(utils.InferenceServerException, match="GPC1208 .*FP16"):
+    with pytest.raises(utils.InferenceServerException, match=r"GPC1208 .*FP16"):
         client.infer("types", inputs, outputs=[http.InferRequestedOutput("out_FLOAT16", binary_data=False)])
 
 
