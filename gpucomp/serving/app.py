@@ -21,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gpucomp.errors import GpucompError, RunStoppedError, ServingError, internal_error, quote
+from gpucomp.serving import limits
 from gpucomp.serving.body import Bodies, body_of
 from gpucomp.serving.model import is_wrong_input
 from gpucomp.serving.model_config import PLATFORM, model_config
@@ -43,10 +44,12 @@ class Tensors(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for part in self.parts:
-            if len(part):
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        parts = [part for part in self.parts if len(part)]
+        if sum(map(len, parts)) <= limits.INLINE:  # one write costs less than several
+            parts = [b"".join(parts)]
+        for part in parts[:-1]:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": parts[-1], "more_body": False})
 
     async def compressed(self, accepted: str) -> Tensors:
         """This answer as the client wants it: ``gzip`` or ``deflate``, or as it is."""

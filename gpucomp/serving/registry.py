@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,7 +143,7 @@ class Registry:
         before = served.get(entry.version)
         begun = time.monotonic()
         try:
-            loaded = await asyncio.to_thread(_loaded, entry, found, self._target, self._max_batch)
+            loaded = await _by_a_thread(lambda: _loaded(entry, found, self._target, self._max_batch))
         except GpucompError as error:
             log.error("model %s, version %d, is not loaded: %s", entry.name, entry.version, error)
             return Status(READY if before is not None else UNAVAILABLE, str(error))
@@ -181,6 +183,27 @@ class Registry:
             scheduler.cancel()
             self._retire(scheduler, last=False)
         await asyncio.gather(*self._retiring)
+
+
+def _by_a_thread(work: Callable[[], Loaded]) -> asyncio.Future[Loaded]:
+    """What ``work`` gives. The process can end while it is under way: no pool of threads waits for a long compilation."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[Loaded] = loop.create_future()
+
+    def told(tell: Callable[[Any], None], what: object) -> None:
+        if not result.done():
+            tell(what)
+
+    def run() -> None:
+        try:
+            done: tuple[Callable[[Any], None], object] = (result.set_result, work())
+        except GpucompError as error:
+            done = (result.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(told, *done)
+
+    threading.Thread(target=run, name="gpucomp-load", daemon=True).start()
+    return result
 
 
 def _loaded(entry: Entry, found: Found, target: str, max_batch: int) -> Loaded:

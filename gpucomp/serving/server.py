@@ -104,6 +104,7 @@ def make_server(
         log_config=None,
         access_log=access_log,
         server_header=False,
+        proxy_headers=False,
         timeout_keep_alive=limits.idle,
         timeout_graceful_shutdown=limits.drain,
         h11_max_incomplete_event_size=64 << 10,

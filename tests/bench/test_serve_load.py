@@ -6,7 +6,7 @@ import pytest
 
 for package in ("uvicorn", "starlette", "prometheus_client"):
     pytest.importorskip(package, reason=f"could not import '{package}'")
-pytest.importorskip("tritonclient.http", reason="could not import 'tritonclient'")
+pytest.importorskip("tritonclient.http", reason="pip install tritonclient[http]")
 pytest.importorskip("psutil", reason="could not import 'psutil'")
 
 from bench import serve_load

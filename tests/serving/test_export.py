@@ -82,7 +82,7 @@ def parsed(place):
     """The configuration as Triton reads it."""
     spec = importlib.util.find_spec("tritonclient")
     if spec is None:
-        pytest.skip("could not import 'tritonclient'")
+        pytest.skip("pip install tritonclient[http]")
     text_format = pytest.importorskip("google.protobuf.text_format", reason="could not import 'protobuf'")
     # its package needs grpc, the module itself does not
     path = Path(spec.submodule_search_locations[0]) / "grpc" / "model_config_pb2.py"

@@ -1,6 +1,7 @@
 """Requests that want to do harm: each gets an answer with a code, or loses its connection, and others are served on."""
 
 import gzip
+import importlib
 import json
 import socket
 import struct
@@ -11,13 +12,10 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.serving import models
-from tests.serving.servers import eventually, received, serving
-
-pytest.importorskip("uvicorn")
-
 from gpucomp.serving import connection
 from gpucomp.serving.limits import HEADER, Limits
+from tests.serving import models
+from tests.serving.servers import eventually, received, serving
 
 X = np.ones((2, 5), np.float32)
 LIMITS = Limits(body=1 << 20, json=100_000, bodies=3 << 20, connections=40, head=0.5, upload=0.6, stalled=0.5, idle=1)
@@ -26,7 +24,8 @@ GOOD = {"name": "x", "datatype": "FP32", "shape": [2, 5], "data": [1.0] * 10}
 
 @pytest.fixture(scope="module", params=["httptools", "h11"])
 def server(tmp_path_factory, request):
-    implementation = pytest.importorskip(f"uvicorn.protocols.http.{request.param}_impl")
+    pytest.importorskip(request.param, reason=f"could not import '{request.param}'")
+    implementation = importlib.import_module(f"uvicorn.protocols.http.{request.param}_impl")
     base = getattr(implementation, {"httptools": "HttpToolsProtocol", "h11": "H11Protocol"}[request.param])
     place = tmp_path_factory.mktemp("models")
     models.save(models.mlp(), place / "mlp.onnx")

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tests.serving import models
@@ -38,6 +39,24 @@ def test_a_signal_ends_the_server(folder, sign, code):
     assert lines[-1].endswith('"POST /v2/models/mlp/infer HTTP/1.1" 200')
 
 
+def test_a_signal_while_a_model_is_loaded(folder):
+    """A compilation that takes long does not hold the process."""
+    code = f"""
+import os, signal, sys, threading, time
+from pathlib import Path
+from gpucomp.serving import registry
+from gpucomp.serving.server import listening, make_server, serve
+def load(*how):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1000)
+registry.load = load
+serve(make_server(Path({str(folder)!r})), listening("127.0.0.1", 0), print)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_a_server_that_was_killed_starts_again_and_its_clients_go_on(folder):
     with process(folder) as running:
         with running.connect() as sock:
@@ -61,6 +80,29 @@ def test_a_fork_of_nothing_is_left(folder):
             running.infer("mlp", [GOOD])
             running.raw(b"nothing\r\n\r\n")
         eventually(lambda: own.num_fds() <= files + 1, "the end of connections")
+
+
+def test_loading_again_and_again_keeps_no_memory_and_no_threads(tmp_path):
+    """What a model of 2 MB leaves behind, sixty times, would be seen."""
+    psutil = pytest.importorskip("psutil", reason="could not import 'psutil'")
+    big = np.random.default_rng(0).standard_normal((5, 100_000)).astype(np.float32)
+    models.save(models.mlp(big), tmp_path / "m.onnx")
+    given = {"name": "x", "datatype": "FP32", "shape": [1, 5], "data": [1.0] * 5}
+    with process(tmp_path) as running:
+        own = psutil.Process(running.process.pid)
+
+        def again():
+            assert running.ask("/v2/repository/models/m/load", b"{}").status == 200
+            assert running.infer("m", [given], parameters={"binary_data_output": True}).status == 200
+
+        for _ in range(15):
+            again()
+        before, threads = own.memory_info().rss, own.num_threads()
+        for _ in range(60):
+            again()
+        eventually(lambda: own.num_threads() <= threads + 2, "the end of threads")
+
+        assert own.memory_info().rss - before < 30 << 20
 
 
 def command(*arguments, **variables):
@@ -175,4 +217,4 @@ def test_the_client_of_kserve(folder):
     assert ran.returncode == 0, ran.stderr
     packed, plain = json.loads(ran.stdout.splitlines()[-1])
     assert packed == plain
-    assert packed == pytest.approx(models.mlp_of(models.np.ones((2, 5), models.np.float32)), rel=1e-5)
+    assert packed == pytest.approx(models.mlp_of(np.ones((2, 5), np.float32)), rel=1e-5)

@@ -5,6 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
+pytest.importorskip("prometheus_client", reason="could not import 'prometheus_client'")
+
 from gpucomp.errors import DeviceLostError, InputError, RunStoppedError, ServingError
 from gpucomp.ir.dim import Dim
 from gpucomp.refusal import Refusal

@@ -9,8 +9,8 @@ import pytest
 from tests.serving import models
 from tests.serving.servers import serving
 
-http = pytest.importorskip("tritonclient.http", reason="could not import 'tritonclient'")
-utils = pytest.importorskip("tritonclient.utils", reason="could not import 'tritonclient'")
+http = pytest.importorskip("tritonclient.http", reason="pip install tritonclient[http]")
+utils = pytest.importorskip("tritonclient.utils", reason="pip install tritonclient[http]")
 
 X = np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)
 
