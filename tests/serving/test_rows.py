@@ -5,6 +5,7 @@ import pytest
 from onnx import TensorProto
 
 import gpucomp
+from bench.decoder_model import Sizes, decoder
 from gpucomp.ir.dim import Dim
 from gpucomp.refusal import Refusal
 from gpucomp.serving.rows import batch_dim, independent
@@ -20,7 +21,8 @@ def one(nodes, weights=None, shape=("n", 5), result=("n", 5)):
 
 def found(proto, tmp_path, shapes=None):
     path = models.save(proto, tmp_path / "m.onnx")
-    shapes = shapes or {"x": tuple(d.dim_param or d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim)}
+    first = proto.graph.input[0]
+    shapes = shapes or {first.name: tuple(d.dim_param or d.dim_value for d in first.type.tensor_type.shape.dim)}
     exe = gpucomp.compile(path, target="cpu", shapes=shapes)
     batch = batch_dim(exe.inputs, exe.outputs)
     return batch if isinstance(batch, Refusal) else independent(path, shapes, batch)
@@ -43,6 +45,12 @@ INDEPENDENT = {
             node("Transpose", ["r"], ["y"], perm=[1, 0]),
         ]
     ),
+    "a sum of two inputs, and one that nothing reads": model(
+        [node("Add", ["x", "z"], ["s"]), node("Relu", ["s"], ["y"])],
+        [value("x", ["n", 5]), value("z", ["n", 1]), value("unread", ["n", 2])],
+        [value("s", ["n", 5]), value("y", ["n", 5])],
+    ),
+    "a decoder with rotated positions and a causal mask": decoder(Sizes(layers=1)),
 }
 DEPENDENT = {
     "the mean of the batch": models.centred(),
@@ -74,6 +82,22 @@ DEPENDENT = {
     ),
     "the first row of all": one(
         [node("Gather", ["x", "zero"], ["g"], axis=0), node("Add", ["x", "g"], ["y"])], {"zero": np.array(0)}
+    ),
+    "the largest of another input": model(
+        [node("ReduceMax", ["z", "axes"], ["m"], keepdims=1), node("Add", ["x", "m"], ["y"])],
+        [value("x", ["n", 5]), value("z", ["n", 5])],
+        [value("y", ["n", 5])],
+        {"axes": np.array([0])},
+    ),
+    "an output that is read too": model(
+        [
+            node("Softmax", ["x"], ["z"], axis=0),
+            node("Gather", ["z", "zero"], ["g"], axis=0),
+            node("Add", ["x", "g"], ["y"]),
+        ],
+        [value("x", ["n", 5])],
+        [value("y", ["n", 5]), value("z", ["n", 5])],
+        {"zero": np.array(0)},
     ),
     "products of rows": model(
         [
