@@ -89,6 +89,12 @@ DEPENDENT = {
         [value("y", ["n", 5])],
         {"axes": np.array([0])},
     ),
+    "the first row of another input": model(
+        [node("Slice", ["z", "zero", "one", "zero"], ["g"]), node("Add", ["x", "g"], ["y"])],
+        [value("x", ["n", 5]), value("z", ["n", 5])],
+        [value("y", ["n", 5])],
+        {"zero": np.array([0]), "one": np.array([1])},
+    ),
     "an output that is read too": model(
         [
             node("Softmax", ["x"], ["z"], axis=0),
