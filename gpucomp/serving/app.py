@@ -34,22 +34,32 @@ LOST = 499  # status of a request whose client went away, in the figures; nobody
 
 
 class Tensors(Response):
-    """An answer of JSON and of buffers behind it, which are sent as they are."""
+    """An answer of JSON and of buffers behind it, which are sent as they are. They count in ``bodies`` until they are sent."""
 
-    def __init__(self, head: bytes, buffers: list[memoryview | bytes]) -> None:
-        self.parts = [head, *buffers]
+    def __init__(self, head: bytes, buffers: list[memoryview | bytes], bodies: Bodies) -> None:
+        self.parts, self._bodies = [head, *buffers], bodies
         binary = {"inference-header-content-length": str(len(head))} if buffers else {}
         kind = "application/octet-stream" if buffers else "application/json"
         super().__init__(None, headers={"content-length": str(sum(map(len, self.parts))), **binary}, media_type=kind)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        parts = [part for part in self.parts if len(part)]
-        if sum(map(len, parts)) <= limits.INLINE:  # one write costs less than several
-            parts = [b"".join(parts)]
-        for part in parts[:-1]:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": parts[-1], "more_body": False})
+        size = sum(map(len, self.parts))
+        self._bodies.take(size)
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for piece in self._pieces(size):  # each waits until the client has read most of those before
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._bodies.give(size)
+
+    def _pieces(self, size: int) -> Iterator[memoryview | bytes]:
+        if size <= limits.INLINE:  # one write costs less than several
+            yield b"".join(self.parts)
+            return
+        for part in self.parts:
+            view = memoryview(part)
+            yield from (view[begin : begin + limits.INLINE] for begin in range(0, len(view), limits.INLINE))
 
     async def compressed(self, accepted: str) -> Tensors:
         """This answer as the client wants it: ``gzip`` or ``deflate``, or as it is."""
@@ -226,7 +236,7 @@ class Service:
         ended = time.perf_counter_ns()
         nbytes = sum(results[one.tensor.name].nbytes for one in ask.wanted if not one.binary)
         head, buffers = await offloaded(nbytes, answer, ask, results, model.name, str(model.version))
-        response = await Tensors(head, buffers).compressed(request.headers.get("accept-encoding", ""))
+        response = await Tensors(head, buffers, self.bodies).compressed(request.headers.get("accept-encoding", ""))
         found.statistics.sums["compute_output"].add(time.perf_counter_ns() - ended)
         return response
 

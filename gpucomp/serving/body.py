@@ -22,7 +22,7 @@ ENCODINGS = ("identity", "gzip", "deflate")
 
 
 class Bodies:
-    """How many bytes of bodies are in memory, of all requests."""
+    """How many bytes of bodies are in memory, of all requests and answers."""
 
     def __init__(self, most: int) -> None:
         self.most, self.held = most, 0
@@ -31,7 +31,7 @@ class Bodies:
         """Raises ``ServingError`` (GPC1205) if there is no room."""
         if self.held + nbytes > self.most:
             raise ServingError(
-                f"the bodies of all requests together have more than {several(self.most, 'byte')}: try again later",
+                f"the bodies of all requests and answers have more than {several(self.most, 'byte')}: try again later",
                 code="GPC1205",
                 status=503,
             )

@@ -14,7 +14,7 @@ INLINE = 256 << 10  # bytes that are converted at once; more is done by a thread
 
 @dataclass(frozen=True)
 class Limits:
-    """``body`` and ``json`` are bytes, inflated, of a request; ``bodies`` of all requests together. Times are in seconds.
+    """``body`` and ``json`` are bytes, inflated, of a request; ``bodies`` of all requests and answers. Times are in seconds.
 
     ``queue`` is how many requests of one model wait. ``timeout`` is the time of a request that does not say one, and the most.
     ``head`` is for the headers of a request, ``upload`` for its body, ``stalled`` for a client that does not read its answer,

@@ -10,9 +10,11 @@ pytest.importorskip("tritonclient.http", reason="pip install tritonclient[http]"
 pytest.importorskip("psutil", reason="could not import 'psutil'")
 
 from bench import serve_load
+from gpucomp import config
 
 
-def test_every_answer_is_right_and_the_report_is_written(tmp_path, capsys):
+def test_every_answer_is_right_and_the_report_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("GPUCOMP_CACHE", str(config.current().cache))  # of the server
     places = tmp_path / "load.md", tmp_path / "load.json"
     small = ["--minutes", "0.03", "--rate", "20", "--clients", "4"]
 

@@ -226,7 +226,8 @@ class Session:
         """In the background, at a port that is free. What the page asks of its own port goes there."""
         pytest.importorskip("uvicorn", reason="could not import 'uvicorn'")
         command = [sys.executable, "-m", "gpucomp", *with_value(words, "--port", "0")]
-        self.server = subprocess.Popen(command, env=IN_THE_SOURCES, stdout=subprocess.PIPE, text=True)
+        variables = IN_THE_SOURCES | {"GPUCOMP_CACHE": str(config.current().cache)}
+        self.server = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True)
         assert self.server.stdout is not None
         self.port = self.server.stdout.readline().strip().rpartition(":")[2]
         until = time.monotonic() + 60

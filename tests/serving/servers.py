@@ -22,6 +22,7 @@ import pytest
 for package in ("starlette", "uvicorn", "prometheus_client"):
     pytest.importorskip(package, reason=f"could not import '{package}'")
 
+from gpucomp import config
 from gpucomp.serving.server import Server, listening, make_server
 
 PATIENCE = 60.0  # seconds that a test waits for something that comes
@@ -120,12 +121,17 @@ def serving(folder: Path, **how: Any) -> Iterator[Running]:
         assert not thread.is_alive()
 
 
+def variables() -> dict[str, str]:
+    """The environment of a process, with the cache of this run."""
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("GPUCOMP_")}
+    return plain | {"GPUCOMP_CACHE": str(config.current().cache)}
+
+
 @contextlib.contextmanager
 def process(folder: Path, *options: str) -> Iterator[Running]:
     """``gpucomp serve`` as a process, at a port that the system chooses."""
     command = [sys.executable, "-m", "gpucomp", "serve", str(folder), "--port", "0", *options]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GPUCOMP_")}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables()) as child:
         try:
             assert child.stdout is not None
             match = re.search(r":(\d+)$", child.stdout.readline().strip())

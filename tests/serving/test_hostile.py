@@ -373,3 +373,27 @@ def test_memory_does_not_grow(server):
         worst()
 
     assert own.memory_info().rss - before < 16 << 20
+
+
+def test_answers_that_nobody_reads_are_not_all_held(tmp_path):
+    """Large answers are sent in pieces as the client reads; those that wait count, and the client is cut off."""
+    proto = models.model([models.node("Relu", ["x"], ["y"])], [models.value("x", ["n", 1024])])
+    models.save(proto, tmp_path / "wide.onnx")
+    head = {"name": "x", "datatype": "FP32", "shape": [512, 1024], "parameters": {"binary_data_size": 2 << 20}}
+    said = json.dumps({"inputs": [head], "parameters": {"binary_data_output": True}}).encode()
+    lengths = f"content-length: {len(said) + (2 << 20)}", f"inference-header-content-length: {len(said)}"
+    limits = Limits(bodies=5 << 20, stalled=1)
+    with serving(tmp_path, limits=limits) as running:
+        held = []
+        for _ in range(2):
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect(("127.0.0.1", running.port))
+            sock.sendall(request(said + bytes(2 << 20), *lengths, path="/v2/models/wide/infer"))
+            held.append(sock)
+        bodies = running.server.service.bodies
+        eventually(lambda: bodies.held > 2 << 20, "answers that wait")
+        assert bodies.held <= limits.bodies
+        eventually(lambda: bodies.held == 0, "the end of those who do not read")
+        for sock in held:
+            sock.close()

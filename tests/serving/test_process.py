@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.serving import models
-from tests.serving.servers import PATIENCE, eventually, listening, process
+from tests.serving.servers import PATIENCE, eventually, listening, process, variables
 
 GOOD = {"name": "x", "datatype": "FP32", "shape": [2, 5], "data": [1.0] * 10}
 
@@ -52,7 +52,9 @@ def load(*how):
 registry.load = load
 serve(make_server(Path({str(folder)!r})), listening("127.0.0.1", 0), print)
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=variables(), timeout=PATIENCE
+    )
 
     assert (ran.returncode, ran.stderr) == (0, "")
 
@@ -105,13 +107,12 @@ def test_loading_again_and_again_keeps_no_memory_and_no_threads(tmp_path):
         assert own.memory_info().rss - before < 30 << 20
 
 
-def command(*arguments, **variables):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GPUCOMP_")} | variables
+def command(*arguments, **more):
     return subprocess.run(
         [sys.executable, "-m", "gpucomp", "serve", *map(str, arguments)],
         capture_output=True,
         text=True,
-        env=environment,
+        env=variables() | more,
         timeout=PATIENCE,
     )
 
@@ -174,7 +175,9 @@ def started(address):
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
 serve(make_server(Path({str(folder)!r})), listening("::1", 0), started)
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=variables(), timeout=PATIENCE
+    )
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("http://[::1]:")
