@@ -293,7 +293,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         load_of = cases(Path(place))
         with server(Path(place), options.max_batch) as (port, process):
             load = Load(port, load_of, options.clients)
-            load.run(options.first, 2.0, seed=99)  # everything is opened before something is measured
+            load.run(
+                options.first, min(2.0, 30 * options.minutes), seed=99
+            )  # everything is opened before something is measured
             knee, rates = (options.rate, []) if options.rate else find_knee(load, options.first, options.step)
             before = counted(port)
             run = soak(load, process, knee, options.minutes)

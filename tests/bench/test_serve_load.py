@@ -16,7 +16,7 @@ from gpucomp import config
 def test_every_answer_is_right_and_the_report_is_written(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("GPUCOMP_CACHE", str(config.current().cache))  # of the server
     places = tmp_path / "load.md", tmp_path / "load.json"
-    small = ["--minutes", "0.03", "--rate", "20", "--clients", "4"]
+    small = ["--minutes", "0.01", "--rate", "20", "--clients", "4"]
 
     code = serve_load.main([*small, "--markdown", str(places[0]), "--json", str(places[1])])
 

@@ -20,7 +20,7 @@ REQUESTS = (
 NUMBERS = (0, 1, -1, 2, 5, 0.5, 2**31, 2**63, 2**64, 10**40, -(2**63), 1e308, -1e39, 1e-320, True, None)
 WORDS = ("", "x", "y", "FP32", "BYTES", "\ud800", "\x00", "a" * 300)
 KEYS = ("name", "shape", "datatype", "data", "parameters", "binary_data_size", "id", "timeout", "inputs", "outputs")
-COUNT = 250
+COUNT = 150
 
 
 def drawn(rng, depth=0):
@@ -60,7 +60,7 @@ def server(tmp_path_factory):
     place = tmp_path_factory.mktemp("models")
     models.save(models.mlp(), place / "mlp.onnx")
     models.save(models.texts(), place / "texts.onnx")
-    with serving(place, max_batch=8, limits=Limits(head=0.3, upload=0.3, idle=1)) as running:
+    with serving(place, max_batch=8, limits=Limits(head=1.0, upload=1.0, idle=1)) as running:
         yield running
 
 
