@@ -96,16 +96,18 @@ class Service:
 
     def _routes(self) -> Iterator[Route]:
         model = "/v2/models/{model}"
+        both = (model, f"{model}/versions/{{version}}")
+        for at in both:  # first, because the first that fits is taken
+            yield Route(f"{at}/infer", self.infer, methods=["POST"])
         yield Route("/v2", self.server)
         yield Route("/v2/health/live", self.live)
         yield Route("/v2/health/ready", self.ready)
         yield Route("/v2/models/stats", self.statistics)
-        for at in (model, f"{model}/versions/{{version}}"):
+        for at in both:
             yield Route(at, self.metadata)
             yield Route(f"{at}/ready", self.model_ready)
             yield Route(f"{at}/config", self.config)
             yield Route(f"{at}/stats", self.statistics)
-            yield Route(f"{at}/infer", self.infer, methods=["POST"])
         yield Route("/v2/repository/index", self.index, methods=["POST"])
         yield Route("/v2/repository/models/{model}/load", self.load, methods=["POST"])
         yield Route("/v2/repository/models/{model}/unload", self.unload, methods=["POST"])
@@ -209,7 +211,8 @@ class Service:
         labels = (found.model.name, str(found.model.version))
         status = 500
         try:
-            response = await self._inferred(request, found, begun)
+            with found.used():
+                response = await self._inferred(request, found, begun)
             status = 200
             return response
         except GpucompError as error:

@@ -133,6 +133,8 @@ class Registry:
         self._status[found.name] = {**{v: before[v] for v in served if v in before}, **status}
         for entry in wanted:
             self._status[found.name][entry.version] = await self._load_version(entry, found)
+        if any(version not in served for version in status):
+            return  # the versions before stay until those that are wanted are all there
         gone = [version for version in served if version not in status]
         for version in gone:
             self._retire(served.pop(version), last=True)

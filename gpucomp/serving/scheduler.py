@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -66,7 +67,8 @@ class Scheduler:
         self._contexts = [model.exe.context() for _ in range(model.instances)]
         self._idle = list(self._contexts)
         self._runs: dict[asyncio.Task[None], _Run] = {}
-        self._closing = False
+        self._users = 0
+        self._closing = self._given_up = False
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._wakes: asyncio.TimerHandle | None = None
@@ -75,11 +77,22 @@ class Scheduler:
         self._waited, self._ran = metrics.waited.labels(*labels), metrics.ran.labels(*labels)
         self._rows = metrics.rows.labels(*labels)
 
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """A request that has found this version: it may ``submit`` within the block, also after the version was replaced."""
+        self._users += 1
+        self._quiet.clear()
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self._settle()
+
     def submit(self, feed: Feed) -> Job:
         """Queue a request. Raises ``InputError`` for sizes that the model does not take, ``ServingError`` for a full queue."""
         self.model.check({name: array.shape for name, array in feed.items()})
-        if self._closing or self.lost is not None:
-            why = self.lost.message if self.lost is not None else "it was unloaded"
+        if self._given_up or self.lost is not None:
+            why = self.lost.message if self.lost is not None else "the server ends"
             raise ServingError(f"model {quote(self.model.name)} is not ready: {why}", code="GPC1203", status=503)
         if len(self._queue) >= self._most:
             told = f"model {quote(self.model.name)}: {several(self._most, 'request')} wait already: try again later"
@@ -104,7 +117,7 @@ class Scheduler:
                 run.pending.cancel()
 
     async def close(self) -> None:
-        """Serve what waits, then free the memory. New requests are refused."""
+        """Serve those that use this version, then free the memory."""
         self._closing = True
         self._dispatch()  # nobody waits for more to join
         await self._quiet.wait()
@@ -112,14 +125,15 @@ class Scheduler:
             await asyncio.to_thread(context.close)
 
     def cancel(self) -> None:
-        """Give up everything that waits or runs."""
+        """Give up everything that waits or runs, and what still comes."""
+        self._given_up = True
         for job in [*self._queue, *(job for run in self._runs.values() for job in run.jobs)]:
             self.abandon(job)
 
     def _settle(self) -> None:
         self.queued.set(len(self._queue))
         self.running.set(len(self._runs))
-        if not self._queue and not self._runs:
+        if not self._queue and not self._runs and (self._given_up or not self._users):
             self._quiet.set()
 
     def _dispatch(self) -> None:

@@ -14,7 +14,7 @@ import gpucomp
 from gpucomp.runtime.context import Context
 from gpucomp.serving import registry
 from tests.serving import models
-from tests.serving.servers import eventually, serving
+from tests.serving.servers import eventually, received, serving
 
 X = np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)
 
@@ -76,6 +76,22 @@ def test_a_new_version_that_cannot_be_loaded_leaves_the_old_one(folder):
         assert state(running, "m")["state"] == "READY"
         assert state(running, "m")["reason"].startswith("GPC3")
         np.testing.assert_allclose(result(ask(running)), models.mlp_of(X), rtol=1e-5, atol=1e-6)
+
+
+def test_a_new_version_that_cannot_be_loaded_does_not_take_over(folder):
+    with serving(folder) as running:
+        (folder / "m" / "2").mkdir()
+        (folder / "m" / "2" / "model.onnx").write_bytes(b"no model")
+
+        assert load(running).status == 400
+
+        assert [state(running, "m", version)["state"] for version in ("1", "2")] == ["READY", "UNAVAILABLE"]
+        assert ask(running).json["model_version"] == "1"
+        assert running.ask("/v2/models/m/versions/2").status == 503
+        models.save(models.mlp(2 * models.W), folder / "m" / "2" / "model.onnx")
+        assert load(running).status == 200
+        assert ask(running).json["model_version"] == "2"
+        assert running.ask("/v2/models/m/versions/1").status == 404
 
 
 def test_a_wrong_configuration_is_told_with_its_line(folder):
@@ -228,6 +244,25 @@ def test_requests_of_an_old_version_finish_while_a_new_one_takes_over(folder, ga
         assert [answer.json["model_version"] for answer in answers] == ["1", "1"]
         for answer in answers:
             np.testing.assert_allclose(result(answer), models.mlp_of(X), rtol=1e-5, atol=1e-6)
+
+
+def test_a_request_that_is_still_coming_gets_the_version_that_it_found(folder):
+    given = {"name": "x", "datatype": "FP32", "shape": list(X.shape), "data": X.ravel().tolist()}
+    body = json.dumps({"inputs": [given]}).encode()
+    with serving(folder) as running, running.connect() as sock:
+        head = (
+            f"POST /v2/models/m/infer HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        sock.sendall(head.encode() + body[:50])
+        old = running.server.service.registry.find("m", None)
+        eventually(lambda: old._users == 1, "the request")
+        models.save(models.mlp(2 * models.W), folder / "m" / "2" / "model.onnx")
+        assert load(running).status == 200
+        sock.sendall(body[50:])
+        answer = received(sock)
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b'"model_version":"1"' in answer
 
 
 def test_a_full_queue_says_when_to_come_again(folder, gate):

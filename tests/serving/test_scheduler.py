@@ -271,15 +271,13 @@ def test_a_bug_is_an_error_of_its_request_alone():
     asyncio.run(main())
 
 
-def test_closing_serves_what_waits_and_refuses_more():
+def test_closing_serves_what_waits():
     async def main():
         made, exe = scheduler(instances=2, max_batch=4, delay_us=10**9)
         jobs = [made.submit(rows(n)) for n in (1, 2)]
         closing = asyncio.create_task(made.close())
         await settled()
         assert len(exe.runs) == 1
-        with pytest.raises(ServingError, match="GPC1203"):
-            made.submit(rows(3))
         assert not any(context.closed for context in exe.contexts)
         exe.end(0)
         await closing
@@ -287,6 +285,41 @@ def test_closing_serves_what_waits_and_refuses_more():
         return [(await job.result)["y"].item() for job in jobs]
 
     assert asyncio.run(main()) == [2, 4]
+
+
+def test_who_has_found_a_version_may_use_it_after_it_was_replaced():
+    async def main():
+        made, exe = scheduler()
+        with made.used():
+            closing = asyncio.create_task(made.close())
+            await settled()
+            assert not closing.done()
+            job = made.submit(rows(3))
+            await settled()
+            exe.end(0)
+            found = (await job.result)["y"].item()
+            assert not exe.contexts[0].closed
+        await closing
+        assert exe.contexts[0].closed
+        return found
+
+    assert asyncio.run(main()) == 6
+
+
+def test_giving_up_waits_for_nobody():
+    async def main():
+        made, exe = scheduler()
+        with made.used():
+            job = made.submit(rows(1))
+            await settled()
+            made.cancel()
+            exe.runs[0].set_exception(RunStoppedError("the run was cancelled", code="GPC1101"))
+            await made.close()
+            with pytest.raises(ServingError, match="GPC1203"):
+                made.submit(rows(2))
+        assert job.result.cancelled()
+
+    asyncio.run(main())
 
 
 def test_large_requests_are_joined_by_a_thread():
