@@ -35,7 +35,7 @@ LAYERS = (
     ("gpucomp.compiler",),
     ("gpucomp.report", "gpucomp.backend", "gpucomp.loading", "gpucomp.plugins"),
     ("gpucomp.model_cache", "gpucomp.compiling", "gpucomp.tuning"),
-    ("gpucomp.ort",),  # doors that other programs' users know
+    ("gpucomp.ort", "gpucomp.serving"),  # what programs and clients of other systems find their way by
     ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
@@ -358,6 +358,7 @@ FINE = [
 RULES_OF_PROGRAMS = (environment_reads, broad_handlers, unsafe_code, reasons_among_results)
 EXEMPT = {
     (environment_reads, "gpucomp.config"),
+    (upward_imports, "gpucomp.serving.triton_model"),  # a program for Triton, which uses the package as others do
     (broad_handlers, "gpucomp.targets.patience"),  # what its thread catches, the one who waits raises
     (
         path_changes,

@@ -193,6 +193,10 @@ class AnyShapeExecutable(Executable):
         sizes, _ = self._sized(inputs)
         return self._at(sizes), sizes
 
+    def check_sizes(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Raise ``InputError`` (GPC2111, GPC2112) unless a run can have inputs of these ``shapes``, whose ranks fit."""
+        self._shapes.sizes(shapes)
+
     def said(self, dim: str) -> str:
         """Who declared a dimension."""
         return self._shapes.said[dim]
@@ -390,8 +394,8 @@ class AnyShapeExecutable(Executable):
             in_shell=f"{told}; compile the model for such sizes: --shapes {','.join(texts)}",
         )
 
-    def compile_with(self, make: Make) -> None:
-        """Let ``make`` compile the model for sizes that the program is not for."""
+    def compile_with(self, make: Make | None) -> None:
+        """Let ``make`` compile the model for sizes that the program is not for; without it these are refused (GPC2113)."""
         self._make = make
 
     def _find(self, key: tuple[int, ...]) -> Executable | None:
