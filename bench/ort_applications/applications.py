@@ -152,10 +152,12 @@ def magika() -> Calls:
     engine = Magika()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("a.txt", "hello " * 200)
+        archive.writestr(zipfile.ZipInfo("a.txt", (2024, 1, 2, 3, 4, 6)), "hello " * 200)
     library = Path(io.__file__).parent
     contents = [png(picture(1)), packed.getvalue(), Path(sys.executable).read_bytes()[: 1 << 20]]
-    contents += [(library / name).read_bytes() for name in ("json/decoder.py", "this.py", "socket.py", "tkinter/ttk.py")]
+    contents += [
+        (library / name).read_bytes() for name in ("json/decoder.py", "this.py", "socket.py", "tkinter/ttk.py")
+    ]
     contents += [b'{"a": [1, 2, {"b": null}]}\n' * 40, b"<html><body><p>text</p></body></html>\n" * 30]
 
     def told(content: bytes) -> Any:
@@ -187,7 +189,9 @@ def ddddocr() -> Calls:
         image = Image.new("RGB", (130 + 12 * number, 48), (240, 240, 232))
         draw = ImageDraw.Draw(image)
         for k, letter in enumerate(text):
-            draw.text((10 + 28 * k, 4 + 5 * (k % 2)), letter, fill=(40, 60 + 30 * k, 120), font=ImageFont.load_default(32))
+            draw.text(
+                (10 + 28 * k, 4 + 5 * (k % 2)), letter, fill=(40, 60 + 30 * k, 120), font=ImageFont.load_default(32)
+            )
         draw.line((0, 12, image.width, 38), fill=(150, 150, 150))
         return png(np.asarray(image))
 
@@ -203,7 +207,9 @@ def silero_vad() -> Calls:
     engine = load_silero_vad(onnx=True)
 
     def speech(number: int) -> Any:
-        spoken = get_speech_timestamps(torch.from_numpy(sound(number, 12.0)), engine, return_seconds=True)
+        spoken = get_speech_timestamps(
+            torch.from_numpy(sound(number, 12.0)), engine, threshold=0.1, return_seconds=True
+        )
         return [{"time": [float(one["start"]), float(one["end"])]} for one in spoken]
 
     def chance(number: int) -> Any:
@@ -237,7 +243,11 @@ def text2tashkeel() -> Calls:
     from text2tashkeel import Diacritizer
 
     engines = [Diacritizer(name) for name in ("rawi-ensemble", "bilstm-int8", "rawi-int8")]
-    return [lambda e=e, text=text: {"text": e(text) if callable(e) else e.diacritize(text)} for e in engines for text in ARABIC]
+    return [
+        lambda e=e, text=text: {"text": e(text) if callable(e) else e.diacritize(text)}
+        for e in engines
+        for text in ARABIC
+    ]
 
 
 VISION = ("opencv-python-headless", "pillow", "pyclipper", "shapely", "pyyaml", "six", "tqdm")

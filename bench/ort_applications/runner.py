@@ -1,6 +1,6 @@
 """Runs one application in its own environment, on onnxruntime or on ``gpucomp.ort``, and prints answers and times as JSON.
 
-    python -m bench.ort_applications.runner NAME onnxruntime|gpucomp RUNS
+python -m bench.ort_applications.runner NAME onnxruntime|gpucomp RUNS
 """
 
 from __future__ import annotations

@@ -7,11 +7,12 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, TensorProto, TypeProto
+from onnx import GraphProto, ModelProto, TensorProto, TypeProto
 
 from gpucomp.compiling import compile
 from gpucomp.errors import InputError, ModelError, UnsupportedError, quote
@@ -41,14 +42,16 @@ class Programs:
 
     def __init__(
         self,
-        model: str | Path | bytes,
-        graph: GraphProto,
+        model: Path | bytes,
+        proto: ModelProto,
         how: Mapping[str, Any],
         *,
         threads: int = 0,
         fixed: Mapping[str, int] | None = None,
     ) -> None:
-        self._model, self._how, self._threads = model, dict(how), threads
+        graph = proto.graph
+        self._model, self._how, self._threads = _named(model, proto, _is_name), dict(how), threads
+        self._unnamed = partial(_named, model, proto, lambda name: False)
         self._open, self._shapes = _open_shapes(graph, fixed or {})
         self._most: dict[str, int] = {}
         self._constants = _deciding_branches(graph)
@@ -70,7 +73,7 @@ class Programs:
 
         Raises gpucomp's errors.
         """
-        values = {name: feed[name] for name in self._constants}
+        values: Feed = {name: feed[name] for name in self._constants}
         exe = self._singles.get(_key(values) if values else ())
         if exe is not None:
             try:
@@ -142,15 +145,16 @@ class Programs:
 
     def _for_shapes(self, feed: Feed, values: Feed) -> Executable:
         shapes = {name: np.shape(feed[name]) for name in self._shapes if name in feed and name not in values}
-        return self._made(("shapes", tuple(shapes.items()), _key(values)), shapes, values)
+        model = None if self._fits(feed, 0) else self._unnamed()
+        return self._made(("shapes", tuple(shapes.items()), _key(values)), shapes, values, model)
 
-    def _made(self, key: Key, shapes: Mapping[str, Any], values: Feed, **further: Any) -> Executable:
+    def _made(self, key: Key, shapes: Mapping[str, Any], values: Feed, model: Any = None, **further: Any) -> Executable:
         """The executable for ``key``, compiled now unless it was before. Raises again what compiling it raised."""
         found = self._kept.get(key)
         if found is None:
             how = self._how | further | ({"specialise": "never"} if not _has_dims(shapes) else {})
             try:
-                found = compile(self._model, shapes=shapes or None, constants=dict(values) or None, **how)
+                found = compile(model or self._model, shapes=shapes or None, constants=dict(values) or None, **how)
                 found.use_threads(self._threads)
             except NotCompiled as error:
                 found = error.with_traceback(None)
@@ -169,12 +173,12 @@ class Programs:
                 if isinstance(dim, str) and size > self._most.get(dim, MOST):
                     self._most[dim] = min(1 << int(size).bit_length() + 1, ANY)
 
-    def _fits(self, feed: Feed) -> bool:
-        """Whether sizes are at least 1, and equal where their dimensions have one name."""
+    def _fits(self, feed: Feed, least: int = 1) -> bool:
+        """Whether sizes are at least ``least``, and equal where their dimensions have one name."""
         sizes: dict[str, int] = {}
         for name, shape in self._open.items():
             for dim, size in zip(shape or (), np.shape(feed.get(name, ())), strict=False):
-                if isinstance(dim, str) and not 0 < sizes.setdefault(dim, size) == size:
+                if isinstance(dim, str) and not least <= sizes.setdefault(dim, size) == size:
                     return False
         return True
 
@@ -208,13 +212,35 @@ def _open_shapes(graph: GraphProto, fixed: Mapping[str, int]) -> tuple[dict[str,
             elif dim.dim_param in fixed:
                 shape.append(fixed[dim.dim_param])
             else:
-                shape.append(dim.dim_param if re.fullmatch(NAME, dim.dim_param) else f"{info.name}.{axis}")
+                shape.append(dim.dim_param if _is_name(dim.dim_param) else f"{info.name}.{axis}")
         declared = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
         if not tensor.HasField("shape"):
             found[info.name] = None
         elif shape != declared:
             found[info.name] = tuple(shape)
     return found, tensors
+
+
+def _is_name(text: str) -> bool:
+    return re.fullmatch(NAME, text) is not None
+
+
+def _named(model: Path | bytes, proto: ModelProto, keep: Callable[[str], bool]) -> Path | bytes:
+    """The model without the names of dimensions that are not to be kept: exporters write ``-1`` for different sizes.
+
+    A model whose weights lie in other files stays as it is.
+    """
+    values = (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
+    named = [dim for info in values for dim in info.type.tensor_type.shape.dim if dim.dim_param]
+    if all(keep(dim.dim_param) for dim in named) or any(t.external_data for t in proto.graph.initializer):
+        return model
+    changed = ModelProto()
+    changed.CopyFrom(proto)
+    for info in (*changed.graph.input, *changed.graph.output, *changed.graph.value_info):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_param and not keep(dim.dim_param):
+                dim.ClearField("dim_param")
+    return bytes(changed.SerializeToString(deterministic=True))
 
 
 def _deciding(error: UnsupportedError | ModelError) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ class InferenceSession(Session):
         else:
             proto, _ = read(self._model)
             graph = proto.graph
-            self._programs = Programs(self._model, graph, self._arguments, threads=threads, fixed=self._fixed(graph))
+            self._programs = Programs(self._model, proto, self._arguments, threads=threads, fixed=self._fixed(graph))
             first = self._programs.first
             self._meta = models.metadata_of(proto)
             self._inputs, self._overridable = models.inputs_of(graph), models.overridable(graph)
