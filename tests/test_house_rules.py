@@ -478,7 +478,7 @@ def test_only_sessions_that_are_measured_are_made_elsewhere():
     found = {
         str(path.relative_to(ROOT))
         for path, text in texts.items()
-        if "InferenceSession" in text and list(sessions(ast.parse(text)))
+        if "InferenceSession" in text and path.parent.name != "ort" and list(sessions(ast.parse(text)))
     }
 
     assert found == {

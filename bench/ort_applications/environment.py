@@ -58,11 +58,10 @@ def _install(what: Sequence[str]) -> None:
 
 def answers(name: str, engine: str, runs: int, cores: Sequence[int], cache: Path) -> dict[str, Any]:
     """What ``runner`` prints, in a process that may use ``cores`` alone. Raises ``Failed``."""
-    variables = {"PYTHONPATH": str(ROOT), "GPUCOMP_CACHE": str(cache), "OMP_NUM_THREADS": str(len(cores))}
+    variables = (f"PYTHONPATH={ROOT}", f"GPUCOMP_CACHE={cache}", f"OMP_NUM_THREADS={len(cores)}")
     done = subprocess.run(
-        [str(python()), "-m", "bench.ort_applications.runner", name, engine, str(runs)],
+        ["env", *variables, str(python()), "-m", "bench.ort_applications.runner", name, engine, str(runs)],
         cwd=ROOT,
-        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
