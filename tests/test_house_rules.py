@@ -35,7 +35,7 @@ LAYERS = (
     ("gpucomp.compiler",),
     ("gpucomp.report", "gpucomp.backend", "gpucomp.loading", "gpucomp.plugins"),
     ("gpucomp.model_cache", "gpucomp.compiling", "gpucomp.tuning"),
-    ("gpucomp.serving",),
+    ("gpucomp.ort", "gpucomp.serving"),  # what programs and clients of other systems find their way by
     ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
@@ -478,7 +478,7 @@ def test_only_sessions_that_are_measured_are_made_elsewhere():
     found = {
         str(path.relative_to(ROOT))
         for path, text in texts.items()
-        if "InferenceSession" in text and list(sessions(ast.parse(text)))
+        if "InferenceSession" in text and path.parent.name != "ort" and list(sessions(ast.parse(text)))
     }
 
     assert found == {

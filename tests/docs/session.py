@@ -74,6 +74,7 @@ NOT_HERE = {
     "bench.gpu probe": "needs a GPU",
     "bench.gpu tune": "needs a GPU",
     "bench.ocr_trace": "downloads models: tests/bench/test_ocr_trace.py runs it on small ones",
+    "bench.ort_applications": "installs eight applications: tests/bench/test_ort_applications.py runs its parts",
     "bench.serve_load": "takes half an hour: tests/bench/test_serve_load.py runs it with less to do",
     "bench.serving": "downloads models: tests/bench/test_serving.py runs its parts on small ones",
     "bench.kills": "takes a minute: tests/bench/test_kills.py runs it with less to do",

@@ -126,9 +126,7 @@ class Dots(Tiles):
                         code.fence()  # columns loaded earlier would need registers that the sums occupy
                     self._word(rows, columns_at, word + u, sums, totals)
                     if ahead:
-                        line = code.gep(columns_at, (word + u) * self.word_bytes + AHEAD_BYTES, "i8")
-                        for at in range(0, columns * self.tile_bytes, LINE):
-                            code.prefetch(code.gep(line, at, "i8"), far=True)
+                        self._prefetch(code.gep(columns_at, (word + u) * self.word_bytes, "i8"), columns)
         for i, line in enumerate(sums):
             for v, slot in enumerate(line):
                 value = slot.get()
@@ -136,6 +134,10 @@ class Dots(Tiles):
                     value = value - (totals[v].get() << 7)
                 to = code.gep(self.sums, (i * vectors + v) * self.lanes, "i32")
                 code.store(value, to, LINE // self.parts)
+
+    def _prefetch(self, columns: Value, count: int) -> None:
+        for at in range(0, count * self.tile_bytes, LINE):
+            self.code.prefetch(self.code.gep(columns, AHEAD_BYTES + at, "i8"), far=True)
 
     def _reads_once(self) -> bool:
         return self.columns is not None and self._blocks() == 1
