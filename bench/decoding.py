@@ -28,7 +28,7 @@ import onnx
 
 import gpucomp
 from bench.decoder_model import Sizes, decoder
-from bench.options import add_shared, engines_here, parser_of
+from bench.options import add_shared, engines_here, openvino_f32, parser_of
 from gpucomp import Dim, config
 
 POSITIONS = 8192
@@ -107,9 +107,9 @@ class OpenVino:
         model = core.read_model(proto.SerializeToString())
         pairs = {name: name.replace("past_key_values", "present") for name in names_of(s)}
         import_module("openvino._offline_transformations").apply_make_stateful_transformation(model, pairs)
-        options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+        options = openvino_f32(threads) | {"KV_CACHE_PRECISION": "f32"}
         self.ov = ov
-        self.request = core.compile_model(model, "CPU", options | {"KV_CACHE_PRECISION": "f32"}).create_infer_request()
+        self.request = core.compile_model(model, "CPU", options).create_infer_request()
 
     def step(self, keys: Keys, token: np.ndarray) -> Step:
         for state in self.request.query_state():

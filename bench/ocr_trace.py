@@ -25,7 +25,7 @@ import numpy as np
 
 import gpucomp
 from bench.any_shape import LEAST
-from bench.options import add_shared, engines_here, parser_of
+from bench.options import add_shared, engines_here, openvino_f32, parser_of
 from bench.packages import MODELS, content
 from gpucomp import Dim
 from gpucomp.cli.compare import distance
@@ -113,8 +113,10 @@ def onnxruntime(threads: int) -> Engine:
 
 def openvino(threads: int) -> Engine:
     core = import_module("openvino").Core()
-    options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
-    made = {name: core.compile_model(core.read_model(content(MODELS[name])), "CPU", options) for name in SHAPES}
+    made = {
+        name: core.compile_model(core.read_model(content(MODELS[name])), "CPU", openvino_f32(threads))
+        for name in SHAPES
+    }
     requests = {name: compiled.create_infer_request() for name, compiled in made.items()}
     return lambda name, image: np.array(requests[name].infer([image])[0])
 

@@ -52,6 +52,16 @@ def engines_here(parser: argparse.ArgumentParser, given: str, known: Sequence[st
     return engines
 
 
+def openvino_f32(threads: int, hint: str = "LATENCY") -> dict[str, Any]:
+    """OpenVINO's options for products in f32, as the model says.
+
+    By default it rounds to bf16 on processors that have it. Where weights are stored in 8 bits it also rounds the activations
+    to 8 bits: minilm_int8 is then 12 % off, where onnxruntime's answer and ours agree to 2e-6.
+    """
+    narrow = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+    return {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": hint, **narrow}
+
+
 def add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add options of ``SHARED``, in this order."""
     for name in names:

@@ -10,6 +10,7 @@ one for each Python thread; onnxruntime's are threads that share a session with 
 streams of its throughput hint. The engines take turns, several rounds each, and the best round of each way counts. The best way
 of an engine is what it is compared by.
 
+``apart`` is how far an engine's answer is from gpucomp's, relative to the answer's size: all compute in f32.
 ``around`` is the time of a run less that of its kernels, with arrays of the caller's for inputs and outputs. ``memory`` is what
 further contexts add, in MiB each, beside the weights, which they share.
 """
@@ -33,8 +34,9 @@ import numpy as np
 
 import gpucomp
 from bench import packages
-from bench.options import add_shared, engines_here, parser_of
+from bench.options import add_shared, engines_here, openvino_f32, parser_of
 from gpucomp import config
+from gpucomp.cli.compare import relative_error
 from gpucomp.errors import RunStoppedError
 
 CHOSEN = ("ppocr_cls", "ppocr_det", "ppocr_rec", "nudenet", "silero_vad", "minilm", "minilm_int8", "magika")
@@ -71,8 +73,7 @@ def openvino(proto: Any, inputs: Mapping[str, np.ndarray], threads: int) -> Ways
     model = core.read_model(proto.SerializeToString())
 
     def requests(hint: str, count: int) -> list[Request]:
-        options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": hint, "INFERENCE_PRECISION_HINT": "f32"}
-        options |= {"NUM_STREAMS": count} if count > 1 else {}
+        options = openvino_f32(threads, hint) | ({"NUM_STREAMS": count} if count > 1 else {})
         made = core.compile_model(model, "CPU", options)
         every = [made.create_infer_request() for _ in range(count)]
         return [lambda r=r: r.infer(dict(inputs), share_inputs=True) for r in every]  # type: ignore[misc]
@@ -134,6 +135,22 @@ def memory(exe: Any, inputs: Mapping[str, np.ndarray]) -> float:
     return (resident() - before) / CONTEXTS
 
 
+def differs(ways: Ways, ours: Ways) -> float:
+    """The largest distance of an answer, in every way that an engine has, from ours. Each request is made once."""
+    wanted = answer(ours["one"][0])
+    return max(
+        relative_error(np.asarray(found), array)
+        for requests in ways.values()
+        for request in requests
+        for found, array in zip(answer(request), wanted, strict=True)
+    )
+
+
+def answer(request: Request) -> list[Any]:
+    found = request()
+    return list(found.values() if isinstance(found, Mapping) else found)
+
+
 def measure(name: str, engines: Sequence[str], threads: int, seconds: float) -> dict[str, Any]:
     proto = packages.fixed(packages.MODELS[name])
     inputs = packages.inputs(proto)
@@ -141,17 +158,14 @@ def measure(name: str, engines: Sequence[str], threads: int, seconds: float) -> 
     found: dict[str, Any] = {"model": name, "around": around(exe, inputs), "memory": memory(exe, inputs)}
     weights = sum(array.nbytes for array in exe.weights.values())
     ready = {engine: ENGINES[engine](proto, inputs, threads) for engine in engines}
-    for ways in ready.values():
-        for requests in ways.values():
-            for request in requests:
-                request()
+    apart = {engine: differs(ways, ready["gpucomp"]) for engine, ways in ready.items()}
     rates: dict[str, dict[str, float]] = {engine: {} for engine in engines}
     for turn in range(ROUNDS):
         for engine in [*engines[turn % len(engines) :], *engines[: turn % len(engines)]]:
             for way, requests in ready[engine].items():
                 time.sleep(REST_S)
                 rates[engine][way] = max(rates[engine].get(way, 0.0), rate(requests, seconds))
-    return {**found, "weights": weights, "rates": rates}
+    return {**found, "weights": weights, "apart": apart, "rates": rates}
 
 
 def stress(count: int) -> dict[str, int]:
@@ -195,7 +209,8 @@ def text(row: Mapping[str, Any]) -> str:
     for engine, ways in row["rates"].items():
         if engine != "gpucomp":
             way = max(ways, key=ways.__getitem__)
-            parts.append(f"{engine} {ways[way]:8.1f}/s ({way}) {max(own.values()) / ways[way]:5.2f}x")
+            ratio, apart = max(own.values()) / ways[way], row["apart"][engine]
+            parts.append(f"{engine} {ways[way]:8.1f}/s ({way}) {ratio:5.2f}x, {apart:.0e} apart")
     parts.append(f"around {1e6 * row['around']:5.1f} us")
     parts.append(f"memory {row['memory'] / 2**20:6.2f} of weights {row['weights'] / 2**20:6.2f}")
     return "   ".join(parts)

@@ -2,6 +2,7 @@
 
     GpucompError            exit 1   GPC1000  any other error
     ├── RunStoppedError     exit 1   GPC11xx  a run was cancelled, or given up after its timeout
+    ├── ServingError        exit 1   GPC12xx  the model server refuses a request, or cannot serve a model
     ├── UsageError          exit 2   GPC2xxx  the call or the command line is wrong
     │   └── InputError      exit 2   GPC21xx  an input of run(): name, shape, dtype
     ├── ModelError          exit 3   GPC3xxx  the model is unreadable or invalid
@@ -177,6 +178,16 @@ class RunStoppedError(GpucompError):
     """A run was cancelled, or given up after its timeout. The model can be run again."""
 
     code = "GPC1100"
+
+
+class ServingError(GpucompError):
+    """The model server refuses a request, or cannot serve a model. ``status`` is the HTTP status that a client gets."""
+
+    code = "GPC1200"
+
+    def __init__(self, message: str, *, code: str | None = None, status: int = 400) -> None:
+        super().__init__(message, code=code)
+        self.status = status
 
 
 class AccuracyError(GpucompError):

@@ -90,6 +90,7 @@ def test_every_error_has_its_code_and_exit_code():
     assert tree == {
         "GpucompError": ("GPC1000", 1),
         "RunStoppedError": ("GPC1100", 1),
+        "ServingError": ("GPC1200", 1),
         "UsageError": ("GPC2000", 2),
         "InputError": ("GPC2100", 2),
         "ModelError": ("GPC3000", 3),

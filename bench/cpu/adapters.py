@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bench.cpu.torch_models import torch_module, with_constant_shapes
+from bench.options import openvino_f32
 
 Arrays = Mapping[str, np.ndarray]
 ALL_CORES = 1  # TVM's ThreadGroup::AffinityMode::kBig: all cores if they are alike
@@ -107,8 +108,8 @@ class OpenVino:
         openvino = import_module("openvino")
         self.version = version("openvino")
         options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
-        if precision_of(folder) == "fp32":  # OpenVINO rounds to bf16 by default on processors that have it
-            options["INFERENCE_PRECISION_HINT"] = "f32"
+        if precision_of(folder) == "fp32":
+            options = openvino_f32(threads)
         compiled = openvino.Core().compile_model(str(folder / MODEL), "CPU", options)
         self._request, self._inputs = compiled.create_infer_request(), dict(inputs)
         self._count = len(compiled.outputs)

@@ -17,6 +17,7 @@ import gpucomp as package
 from gpucomp import config
 from gpucomp.cli import cache, compare, measure, one_set, records, show, tensors
 from gpucomp.cli import tune as tuning
+from gpucomp.cli.export import export
 from gpucomp.cli.inspect import inspect
 from gpucomp.cli.opening import (
     compiled_already,
@@ -32,6 +33,7 @@ from gpucomp.cli.options import ModelOptions, inputs, model, model_options, page
 from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
+from gpucomp.cli.serve import serve
 from gpucomp.cli.tables import exported, note_tables, print_tables, refuse_export
 from gpucomp.errors import UnsupportedError, UsageError, quote, several
 from gpucomp.files import write
@@ -576,3 +578,5 @@ gpucomp.add_command(tuning.tune)
 gpucomp.add_command(tuning.worker)
 gpucomp.add_command(records.records)
 gpucomp.add_command(cache.cache)
+gpucomp.add_command(serve)
+gpucomp.add_command(export)

@@ -20,7 +20,7 @@ TARGET_HELP = (
 )
 SHAPES_HELP = (
     "The shape of an input, if the model leaves it open; once for each such input. [2x3,4x3] gives the shapes of a "
-    "sequence's tensors, none is an empty optional. check, compile, inspect, run, tune and bench also take "
+    "sequence's tensors, none is an empty optional. check, compile, export, inspect, run, tune and bench also take "
     "{h}, {h:32..1536} and {h:32..1536:32}: a size that each run decides."
 )
 STATES_HELP = (

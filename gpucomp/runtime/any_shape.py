@@ -73,6 +73,7 @@ class AnyShapeExecutable(Executable):
         self._shared: WeakValueDictionary[bytes, np.ndarray] = WeakValueDictionary()
         self._digests: WeakKeyDictionary[Executable, dict[str, bytes]] = WeakKeyDictionary()  # of those that never ran
         self._fixed = tuple(fixed)
+        self._threads_of_a_run = 0
         self._specialiser: Specialiser | None = None
         self.reset()
         self.specialise(background=False)
@@ -92,13 +93,22 @@ class AnyShapeExecutable(Executable):
         wanted = isinstance(self.program, OpenProgram) and (declared or make is not None)
         self._specialiser = Specialiser(make, self._prepare, declared) if wanted else None
 
+    def use_threads(self, count: int) -> None:
+        self._threads_of_a_run = count
+        if isinstance(self.program, OpenProgram):
+            self.program.lanes.threads = count
+        for _, exe in self._fixed:
+            exe.use_threads(count)
+
     def report(self) -> tuple[Specialisation, ...]:
         """What became of each set of sizes that has, or was to get, an executable of its own."""
         return self._specialiser.report() if self._specialiser is not None else ()
 
     def _make_in_background(self, sizes: Mapping[str, int], progress: Progress) -> Executable:
         assert self._make is not None
-        return self._make(self._shapes.at(sizes), progress=progress)
+        made = self._make(self._shapes.at(sizes), progress=progress)
+        made.use_threads(self._threads_of_a_run)
+        return made
 
     def _prepare(self, exe: Executable) -> None:
         """Open an executable for single sizes, which shares the weights that others have. No request waits for that."""
@@ -182,6 +192,10 @@ class AnyShapeExecutable(Executable):
         """The executable for the sizes of ``inputs``, and these sizes. Raises ``InputError``."""
         sizes, _ = self._sized(inputs)
         return self._at(sizes), sizes
+
+    def check_sizes(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Raise ``InputError`` (GPC2111, GPC2112) unless a run can have inputs of these ``shapes``, whose ranks fit."""
+        self._shapes.sizes(shapes)
 
     def said(self, dim: str) -> str:
         """Who declared a dimension."""
@@ -327,6 +341,7 @@ class AnyShapeExecutable(Executable):
             if made is None and self._make is None:
                 self._refuse_sizes(sizes)
             made = made or self._make(self._shapes.at(sizes))  # type: ignore[misc]
+            made.use_threads(self._threads_of_a_run)
             self._digests[made] = _digests_of(made.weights)
             self._take_known(made, self._digests[made])
             return self._keep(key, made)
@@ -379,8 +394,8 @@ class AnyShapeExecutable(Executable):
             in_shell=f"{told}; compile the model for such sizes: --shapes {','.join(texts)}",
         )
 
-    def compile_with(self, make: Make) -> None:
-        """Let ``make`` compile the model for sizes that the program is not for."""
+    def compile_with(self, make: Make | None) -> None:
+        """Let ``make`` compile the model for sizes that the program is not for; without it these are refused (GPC2113)."""
         self._make = make
 
     def _find(self, key: tuple[int, ...]) -> Executable | None:

@@ -588,7 +588,11 @@ class Executable:
 
     def _new_program(self) -> Program:
         module, name = PROGRAMS[self._form.kind]
-        program: Program = getattr(importlib.import_module(module), name)(
-            self.plan, self.sources, self.binaries, self.weights
-        )
+        threads = {"threads": self.lanes.threads} if self._form.kind == "cpu" else {}
+        made = getattr(importlib.import_module(module), name)
+        program: Program = made(self.plan, self.sources, self.binaries, self.weights, **threads)
         return program
+
+    def use_threads(self, count: int) -> None:
+        """Let runs use at most ``count`` processor threads, 0 for all. Call it before the first run or context."""
+        self.lanes.threads = count

@@ -43,6 +43,7 @@ class Lanes:
 
     def __init__(self, weights: Mapping[str, np.ndarray], kind: str) -> None:
         self.weights = dict(weights)  # a copy, as a program may replace arrays in it
+        self.threads = 0  # most processor threads of a run; 0: as many as there are for all runs
         self._kind = kind
         self._first: Opened | None = None
         self._free: list[Lane] = []
@@ -87,7 +88,7 @@ class Lanes:
 
     def most(self) -> int:
         """How many runs are served at once."""
-        return available_threads() if self._kind == "cpu" else MOST_ON_A_GPU
+        return max(available_threads(), self.threads) if self._kind == "cpu" else MOST_ON_A_GPU
 
     def _another(self, stop: Stop | None) -> Lane:
         with self._changed:

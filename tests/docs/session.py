@@ -12,7 +12,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 import tomllib
+import urllib.error
+import urllib.request
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +39,7 @@ IN_THE_SOURCES = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.envi
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 EXTRAS = set(tomllib.loads(PROJECT)["project"]["optional-dependencies"])
 
+SERVED = "localhost:8000"  # where pages say that a server is
 ONE_TRIAL = ("--trials", "1", "--budget", "3s")  # too short for a final: tests/tuning has these
 
 # Programs by the words that a command begins with; the longest match counts. These run, with less to do:
@@ -70,6 +74,8 @@ NOT_HERE = {
     "bench.gpu probe": "needs a GPU",
     "bench.gpu tune": "needs a GPU",
     "bench.ocr_trace": "downloads models: tests/bench/test_ocr_trace.py runs it on small ones",
+    "bench.ort_applications": "installs eight applications: tests/bench/test_ort_applications.py runs its parts",
+    "bench.serve_load": "takes half an hour: tests/bench/test_serve_load.py runs it with less to do",
     "bench.serving": "downloads models: tests/bench/test_serving.py runs its parts on small ones",
     "bench.kills": "takes a minute: tests/bench/test_kills.py runs it with less to do",
     "bench.new_shapes": "takes minutes: tests/bench/test_new_shapes.py runs it with less to do",
@@ -77,6 +83,7 @@ NOT_HERE = {
     "bench.tune_models": "takes minutes: tests/bench/test_tune_models.py runs it with less to do",
     "gpucomp tune model.onnx --budget 20m": "docs/how-to/tune.md has this with --records, and its test runs it",
     "bench.tuning_lab": "needs Kernel Tuner, from the network: tests/bench/test_tuning_lab.py runs the rest",
+    "curl": "is no dependency; the client below it asks the same",
     "make": "each goal takes minutes; several need the network",
     "optuna-dashboard": "is a server, and no dependency",
     "source": "needs .venv in the folder of the sources",
@@ -111,6 +118,8 @@ class Session:
         self.search: subprocess.Popen[bytes] | None = None
         self.workers: list[subprocess.Popen[bytes]] = []
         self.address = ""
+        self.server: subprocess.Popen[str] | None = None
+        self.port = ""
 
     def run(self, block: Block) -> None:
         """Run ``block``. A block that is neither Python nor shell is output, and is left alone.
@@ -118,7 +127,8 @@ class Session:
         Where the page says ``no-run``, Python must compile, and the arguments of commands must be good.
         """
         if block.language == "python":
-            code = compile("\n" * block.line + block.text, block.page, "exec", dont_inherit=True)
+            text = block.text.replace(SERVED, f"127.0.0.1:{self.port}") if self.server else block.text
+            code = compile("\n" * block.line + text, block.page, "exec", dont_inherit=True)
             if block.runs:
                 exec(code, self.namespace)
         elif block.language == "sh":
@@ -129,7 +139,11 @@ class Session:
                     parse(command.words[1:])
 
     def close(self) -> None:
-        """End what still runs. A search with workers must have ended well."""
+        """End what still runs. A search with workers must have ended well, and a server must end well."""
+        if self.server is not None:
+            self.server.terminate()
+            self.server.communicate(timeout=60)
+            assert self.server.returncode == 0
         for process in self.workers:
             process.kill()
             process.wait()
@@ -145,7 +159,7 @@ class Session:
             subprocess.run(["make", "--dry-run", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         elif program == "python":
             self._python(words)
-        elif program in ("cp", "openssl"):
+        elif program in ("cp", "mkdir", "openssl"):
             subprocess.run([program, *words], check=True, stderr=subprocess.DEVNULL)
         else:
             assert program in NOT_HERE, f"the tests do not know how to run {program}"
@@ -156,6 +170,9 @@ class Session:
             return
         if words[0] == "worker":
             self._join(words)
+            return
+        if words[0] == "serve":
+            self._begin_serving(words)
             return
         key = key_of(command.words)
         if key in NOT_HERE:
@@ -207,6 +224,19 @@ class Session:
         words = [*with_value(words, "--workers", "1"), *ONE_TRIAL]
         self.search = subprocess.Popen([sys.executable, "-m", "gpucomp", *words], env=IN_THE_SOURCES)
 
+    def _begin_serving(self, words: Sequence[str]) -> None:
+        """In the background, at a port that is free. What the page asks of its own port goes there."""
+        pytest.importorskip("uvicorn", reason="could not import 'uvicorn'")
+        command = [sys.executable, "-m", "gpucomp", *with_value(words, "--port", "0")]
+        variables = IN_THE_SOURCES | {"GPUCOMP_CACHE": str(config.current().cache)}
+        self.server = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True)
+        assert self.server.stdout is not None
+        self.port = self.server.stdout.readline().strip().rpartition(":")[2]
+        until = time.monotonic() + 60
+        while not _is_ready(self.port):
+            assert time.monotonic() < until, "the server does not get ready"
+            time.sleep(0.05)
+
     def _join(self, words: Sequence[str]) -> None:
         """A worker joins the search, and the search ends."""
         assert self.search is not None, "no search has begun"
@@ -224,6 +254,14 @@ def _parsed(self: argparse.ArgumentParser, args: Any = None, namespace: Any = No
     _, unknown = self.parse_known_args(args, namespace)
     assert not unknown
     raise _Parsed
+
+
+def _is_ready(port: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready") as answer:
+            return bool(answer.status == 200)
+    except urllib.error.HTTPError:
+        return False
 
 
 def with_value(words: Sequence[str], option: str, value: str) -> list[str]:

@@ -15,6 +15,7 @@ SECTIONS = {code: rest for code, *rest in SECTION.findall(PAGE)}
 CODE = re.compile(r"GPC\d{4}")
 UNSAID = {
     "GPC1100",
+    "GPC1200",
     "GPC3000",
     "GPC3100",
     "GPC4000",

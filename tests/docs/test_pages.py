@@ -34,6 +34,8 @@ SLOW = {"docs/tutorial.md"}  # a whole network is compiled, and compared tensor 
 def test_the_blocks_of_a_page_run(page, place, monkeypatch):
     if re.search(r"photo\.jpg|\bPIL\b", page.read_text(encoding="utf-8")):
         save_photo(place / "photo.jpg")
+    if "import tritonclient" in page.read_text(encoding="utf-8"):
+        pytest.importorskip("tritonclient.http", reason="pip install tritonclient[http]")
     session = Session(place, monkeypatch)
 
     try:

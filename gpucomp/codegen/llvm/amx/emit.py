@@ -72,6 +72,8 @@ class Late:
 class Tiles:
     """Writes one kernel. The ``vnni`` engine writes the same loop nest around other instructions."""
 
+    words_first = False  # see ``packing``
+
     def __init__(self, kernel: Kernel[Contraction], s: NarrowSchedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
@@ -86,8 +88,11 @@ class Tiles:
         self.bound: dict[Expr, LaneValue] = {}
         self.vector = Type(storage.register_scalar(self.acc.dtype), COLUMNS)
         self.column_type = Type(f"i{self.d.group * self.ops.b.dtype.bits}", COLUMNS)  # words of 16 columns
-        self.column_line = COLUMNS * self.d.group * self.ops.b.dtype.nbytes
-        self.columns = _packed_columns(kernel, self.s, example)
+        line = COLUMNS * self.d.group * self.ops.b.dtype.nbytes
+        words = self.d.depth // self.d.group
+        # bytes between the words of k of a tile of columns, and between tiles
+        self.word_bytes, self.tile_bytes = (line * self.d.tiles_n, line) if self.words_first else (line, line * words)
+        self.columns = _packed_columns(kernel, self.s, example, self.words_first)
         if self.columns is None:
             self.b_program = lower([self.ops.b], [self.ops.batch, self.ops.ki, self.ops.n])
             self.b_room = self.code.stack(f"[{self.d.panel_bytes} x i8]", LINE)
@@ -318,9 +323,8 @@ class Tiles:
         for k in range(len(pointers) * columns):
             code.emit(f"call void @llvm.x86.tilezero(i8 {k})")
         a_stride = code.integer(self.rows.row_bytes)
-        tile_bytes = d.depth * COLUMNS * self.narrow.dtype.nbytes
         with self._steps(start, tile) as (step, distance, columns_at):
-            self._multiply([code.gep(p, distance, "i8") for p in pointers], a_stride, columns_at, tile_bytes, columns)
+            self._multiply([code.gep(p, distance, "i8") for p in pointers], a_stride, columns_at, columns)
             if self.late is not None:
                 self._finish_share(self.late, step, columns)
         stride = code.integer(columns * LINE)
@@ -363,7 +367,7 @@ class Tiles:
             return None
         return self.code.table("steps", steps, "i64")
 
-    def _multiply(self, rows: Sequence[Value], stride: Value, columns: Value, tile_bytes: int, count: int) -> None:
+    def _multiply(self, rows: Sequence[Value], stride: Value, columns: Value, count: int) -> None:
         """One step of k. The operand that fits its registers is loaded once, the other as it is needed."""
         code = self.code
 
@@ -374,7 +378,7 @@ class Tiles:
 
         def load_column(v: int) -> int:
             tile = self.column_tiles[v % len(self.column_tiles)]
-            at = code.gep(columns, v * tile_bytes, "i8")
+            at = code.gep(columns, v * self.tile_bytes, "i8")
             code.emit(f"call void @llvm.x86.tileloadd64(i8 {tile}, ptr {at.text}, i64 {LINE})")
             return tile
 
@@ -433,19 +437,19 @@ class Tiles:
     def _copy_columns(self, panel: Value, columns: int) -> None:
         """Copies tiles of words: interleaves vectors along n that are neighbours in k, or transposes vectors along k."""
         code, d = self.code, self.d
-        tile_bytes = d.depth * COLUMNS * self.ops.b.dtype.nbytes
+        step_bytes = d.panel_bytes // d.steps
         with code.loop(0, columns) as v:
             first = (panel * d.tiles_n + v) * COLUMNS
-            to = code.gep(self.b_room, v * tile_bytes, "i8")
+            to = code.gep(self.b_room, v * self.tile_bytes, "i8")
             turn = self._turn if self.p.b_along_k else self._pair
             whole = self.p.k // d.depth  # steps without an element past the end
             if self.p.b_along_k and d.depth < COLUMNS * d.group:
                 whole = max(0, (self.p.k - COLUMNS * d.group) // d.depth + 1)
             with code.loop(0, whole) as step:
-                turn(code.gep(to, step * (tile_bytes * d.tiles_n), "i8"), first, step * d.depth, d.depth)
+                turn(code.gep(to, step * step_bytes, "i8"), first, step * d.depth, d.depth)
             for last in range(whole, d.steps):
                 left = self.p.k - last * d.depth
-                turn(code.gep(to, last * tile_bytes * d.tiles_n, "i8"), first, code.integer(last * d.depth), left)
+                turn(code.gep(to, last * step_bytes, "i8"), first, code.integer(last * d.depth), left)
 
     def _pair(self, to: Value, first: Value, k: Value, left: int) -> None:
         """Interleaves vectors along n. Beyond ``left`` points of k, and past the last column, they are zero."""
@@ -487,7 +491,7 @@ class Tiles:
         """Stores word ``word`` of each of 16 columns. Of wider numbers the low bits are stored."""
         code, type = self.code, self.column_type
         value = value if value.type == type else code.convert("trunc", value, type.scalar)
-        code.store(value, code.gep(to, word * self.column_line, "i8"), 4)
+        code.store(value, code.gep(to, word * self.word_bytes, "i8"), 4)
 
     def _b_value(self, width: int, mask: Value | None) -> Value:
         printer = self.entry.printer(self.b_program, self.bound, width, mask)
@@ -557,13 +561,13 @@ class Tiles:
             printer.store(store.target, self.stores.results[2 * k], self.stores.results[2 * k + 1])
 
 
-def _packed_columns(kernel: Kernel[Contraction], s: NarrowSchedule, p: NarrowProblem) -> int | None:
+def _packed_columns(kernel: Kernel[Contraction], s: NarrowSchedule, p: NarrowProblem, words_first: bool) -> int | None:
     """The parameter whose columns are packed as ``packing`` says; ``None`` if the schedule copies them.
 
     Raises ``ScheduleError`` if the kernel is not packed. Rows from copied lines, and several axes of k, need columns in
     packed order, and copying other columns would contradict the schedule.
     """
-    wanted = packing(kernel, s, p)
+    wanted = packing(kernel, s, p, words_first=words_first)
     if wanted is None:
         return None
     b, shape = kernel.body.b, tuple(x.extent for x in wanted.digits)

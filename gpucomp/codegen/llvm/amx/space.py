@@ -459,8 +459,11 @@ def unreadable(s: NarrowSchedule, p: NarrowProblem) -> Iterator[str]:
         yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
 
 
-def packing(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> Packing | None:
-    """Panels of tiles of columns: [panel, step of k, tile, word of k, column, element of the word]."""
+def packing(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem, *, words_first: bool = False) -> Packing | None:
+    """Panels of tiles of columns: [panel, step of k, tile, word of k, column, element of the word].
+
+    ``words_first``: the word of k comes before the tile.
+    """
     if s.pack_b != 2:
         return None
     d = derive(s, p)
@@ -472,12 +475,12 @@ def packing(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> Packing | No
     steps = [Digit("k", d.depth, d.steps)]
     if d.taps_inside:
         steps = [Digit("k", d.depth, d.parts), Digit("k", d.channels, d.runs)]
+    inside = [Digit("span", COLUMNS, d.tiles_n), Digit("k", d.group, d.depth // d.group)]
     digits = [
         *batch,
         Digit("span", COLUMNS * d.tiles_n, d.panel_count),
         *steps,
-        Digit("span", COLUMNS, d.tiles_n),
-        Digit("k", d.group, d.depth // d.group),
+        *(inside[::-1] if words_first else inside),
         Digit("span", 1, COLUMNS),
         Digit("k", 1, d.group),
     ]

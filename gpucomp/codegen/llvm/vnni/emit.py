@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpucomp.codegen.llvm.amx.emit import Tiles
+from gpucomp.codegen.llvm.amx.emit import AHEAD_BYTES, Tiles
 from gpucomp.codegen.llvm.amx.rows import CopiedLines
 from gpucomp.codegen.llvm.amx.space import COLUMNS, IN_PLACE, LINE, LINES, VnniSchedule
 from gpucomp.codegen.llvm.contraction.rest import Height, rest_of_rows
@@ -30,6 +30,8 @@ ONES, FLIP = 0x01010101, 0x80808080 - (1 << 32)
 
 
 class Dots(Tiles):
+    words_first = True
+
     def __init__(self, kernel: Kernel[Contraction], s: VnniSchedule, name: str, target: Target) -> None:
         super().__init__(kernel, s, name, target)
         self.parts = parts_of_tile(target.limits)
@@ -114,6 +116,7 @@ class Dots(Tiles):
             slot.set(code.const(0, self.sum_type))
         words = d.depth // d.group
         unrolled = next(u for u in UNROLLED if words % u == 0)
+        ahead = self.s.ahead and self._reads_once()
         with self._steps(start, tile) as (_, distance, columns_at):
             moved = {pointer: code.gep(pointer, distance, "i8") for pointer in dict(lines)}
             rows = [(moved[pointer], at) for pointer, at in lines]
@@ -122,6 +125,8 @@ class Dots(Tiles):
                     if u:
                         code.fence()  # columns loaded earlier would need registers that the sums occupy
                     self._word(rows, columns_at, word + u, sums, totals)
+                    if ahead:
+                        self._prefetch(code.gep(columns_at, (word + u) * self.word_bytes, "i8"), columns)
         for i, line in enumerate(sums):
             for v, slot in enumerate(line):
                 value = slot.get()
@@ -130,17 +135,27 @@ class Dots(Tiles):
                 to = code.gep(self.sums, (i * vectors + v) * self.lanes, "i32")
                 code.store(value, to, LINE // self.parts)
 
+    def _prefetch(self, columns: Value, count: int) -> None:
+        for at in range(0, count * self.tile_bytes, LINE):
+            self.code.prefetch(self.code.gep(columns, AHEAD_BYTES + at, "i8"), far=True)
+
+    def _reads_once(self) -> bool:
+        return self.columns is not None and self._blocks() == 1
+
+    def _next_panel(self, start: Value, tile: Value) -> Value | None:
+        """Columns that one register block reads are prefetched word by word, as they are read."""
+        return None if self._reads_once() else super()._next_panel(start, tile)
+
     def _word(
         self, rows: Sequence[Line], columns: Value, word: Value, sums: list[list[Slot]], totals: list[Slot]
     ) -> None:
         """Adds the products of one word of k."""
         code = self.code
-        tile_bytes = self.d.depth * COLUMNS * self.narrow.dtype.nbytes
         type = Type("i32", self.lanes)
         loaded = []
         for v in range(len(sums[0])):
             tile, part = divmod(v, self.parts)
-            at = word * LINE + (tile * tile_bytes + part * self.lanes * 4)
+            at = word * self.word_bytes + (tile * self.tile_bytes + part * self.lanes * 4)
             loaded.append(code.load(code.gep(columns, at, "i8"), type, 4))
         for slot, value in zip(totals, loaded, strict=False):
             slot.set(self._dot(slot.get(), code.const(ONES, type), value))

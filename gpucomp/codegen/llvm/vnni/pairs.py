@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from gpucomp.codegen.llvm.amx.operands import WORD, Image, Narrow, image_of, narrow_of
-from gpucomp.codegen.llvm.amx.space import COLUMNS, VnniSchedule, unreadable_columns
+from gpucomp.codegen.llvm.amx.space import VnniSchedule, unreadable_columns
 from gpucomp.codegen.llvm.ir.builder import I32, Slot, Type, Value
 from gpucomp.codegen.llvm.vnni.emit import Dots, Line
 from gpucomp.codegen.llvm.vnni.space import PairsProblem, problem
@@ -74,11 +74,10 @@ class _Pairs(Dots):
     ) -> None:
         """Adds the products of a pair of points of k."""
         code = self.code
-        tile_bytes = self.d.depth * COLUMNS
         loaded = []
         for v in range(len(sums[0])):
             tile, part = divmod(v, self.parts)
-            at = word * self.column_line + (tile * tile_bytes + part * self.pairs.lanes)
+            at = word * self.word_bytes + (tile * self.tile_bytes + part * self.pairs.lanes)
             taken = code.load(code.gep(columns, at, "i8"), Type("i8", self.pairs.lanes), 4)
             loaded.append(code.convert(self.widening, taken, "i16"))
         for (row, further), line in zip(rows, sums, strict=True):

@@ -28,6 +28,7 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Packing
 from gpucomp.schedule.space import can_run
 
+FEW_PRODUCTS = 4  # instructions for a line of columns; with so few, hardware prefetchers alone read columns fastest
 SPARE = 2  # registers besides those of the sums, of a word of the columns and of a word of the rows
 
 
@@ -89,7 +90,8 @@ def objections(s: VnniSchedule, p: VnniProblem, limits: Limits) -> Iterator[str]
 
 
 def packing(kernel: Kernel[Contraction], s: VnniSchedule, p: VnniProblem) -> Packing | None:
-    return amx.packing(kernel, s, p)
+    """As for AMX, but lines come in the order in which the words of k are read: hardware prefetchers follow one stream."""
+    return amx.packing(kernel, s, p, words_first=True)
 
 
 def _cycles(s: VnniSchedule, p: VnniProblem, limits: Limits, threads: int) -> float:
@@ -145,7 +147,10 @@ def default(p: VnniProblem, limits: Limits) -> VnniSchedule:
         return sum(_cycles(s, p, limits, threads) * threads for threads in FEW_THREADS)
 
     legal = (s for s in _candidates(smallest, p, limits) if can_run(s, objections, p, limits))
-    return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))
+    best = min(legal, key=cost, default=smallest)
+    products = best.rows * (4 if isinstance(p, PairsProblem) else 1)
+    streamed = derive(best, p).task_tiles == 1 and products <= FEW_PRODUCTS
+    return best.replace(ahead=int(bool(p.b_constant) and not streamed))
 
 
 def _candidates(smallest: VnniSchedule, p: VnniProblem, limits: Limits) -> Iterator[VnniSchedule]:

@@ -1,0 +1,1 @@
+"""Real applications that were written for onnxruntime, unmodified, on onnxruntime and on ``gpucomp.ort``."""

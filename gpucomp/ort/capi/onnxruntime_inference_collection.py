@@ -1,0 +1,7 @@
+"""onnxruntime's sessions and values under the path where programs import them from."""
+
+from gpucomp.ort.binding import IOBinding
+from gpucomp.ort.session import InferenceSession, Session
+from gpucomp.ort.values import OrtDevice, OrtValue, SparseTensor
+
+__all__ = ["IOBinding", "InferenceSession", "OrtDevice", "OrtValue", "Session", "SparseTensor"]

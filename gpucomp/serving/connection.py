@@ -1,0 +1,114 @@
+"""Connections with limits: a client that sends its headers slowly, or does not read its answer, is let go."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+from typing import Any, cast
+
+from gpucomp.errors import ServingError
+from gpucomp.serving.limits import HEADER, Limits
+
+
+def _page(status: str, error: ServingError) -> bytes:
+    body = json.dumps({"error": str(error)}).encode()
+    later = b"retry-after: 1\r\n" if status.startswith("503") else b""
+    head = (
+        f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
+    )
+    return head.encode() + later + b"\r\n" + body
+
+
+BUSY = _page("503 Service Unavailable", ServingError("too many connections: try again later", code="GPC1205"))
+LARGE = _page(
+    "431 Request Header Fields Too Large", ServingError(f"headers: at most {HEADER} bytes expected", code="GPC1204")
+)
+BAD = _page("400 Bad Request", ServingError("a request of HTTP expected", code="GPC1201"))
+
+
+def protocol_with(limits: Limits) -> type[asyncio.Protocol]:
+    """uvicorn's protocol, by httptools if that is installed and else by h11, with these limits."""
+    try:
+        base = importlib.import_module("uvicorn.protocols.http.httptools_impl").HttpToolsProtocol
+    except ImportError:
+        base = importlib.import_module("uvicorn.protocols.http.h11_impl").H11Protocol
+    return limited(base, limits)
+
+
+def limited(base: type, limits: Limits) -> type[asyncio.Protocol]:
+    """A subclass of a protocol of uvicorn's."""
+    return cast("type[asyncio.Protocol]", type("Connection", (_Limited, base), {"limits": limits}))
+
+
+class _Limited(asyncio.Protocol):
+    """What comes before a protocol of uvicorn's, whose attributes these are.
+
+    ``_head`` ends a connection on which a request is awaited, ``_stalled`` one whose answer is not read.
+    """
+
+    limits: Limits
+    transport: Any
+    connections: Any
+    cycle: Any
+    loop: Any
+    _head: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
+    _seen = 0  # bytes since the end of the last request
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            self._end(BUSY)
+        else:
+            self._await_request()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._served()
+        self._drained()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._served()
+            self._seen = 0
+            return
+        # of a request that was answered already, the rest of the body is no header
+        self._seen += 0 if self.cycle is not None and self.cycle.more_body else len(data)
+        if self._seen > HEADER:
+            self._end(LARGE)
+        elif not self.transport.is_closing():
+            self._await_request()
+
+    def send_400_response(self, message: str) -> None:
+        self._end(BAD)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stalled is None:
+            self._stalled = self.loop.call_later(self.limits.stalled, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._drained()
+
+    def _await_request(self) -> None:
+        if self._head is None:
+            self._head = self.loop.call_later(self.limits.head, self.transport.abort)
+
+    def _served(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def _drained(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def _end(self, page: bytes) -> None:
+        self.transport.write(page)
+        self.transport.close()

@@ -1,0 +1,151 @@
+"""Which dimension is the batch, and when its rows are proven not to change each other."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+import gpucomp
+from bench.decoder_model import Sizes, decoder
+from gpucomp.ir.dim import Dim
+from gpucomp.refusal import Refusal
+from gpucomp.serving.rows import batch_dim, independent
+from tests.onnx_builders import model, node, value
+from tests.serving import models
+
+IMAGE = ["n", 3, 8, 8]
+
+
+def one(nodes, weights=None, shape=("n", 5), result=("n", 5)):
+    return model(nodes, [value("x", list(shape))], [value("y", list(result))], weights or {})
+
+
+def found(proto, tmp_path, shapes=None):
+    path = models.save(proto, tmp_path / "m.onnx")
+    first = proto.graph.input[0]
+    shapes = shapes or {first.name: tuple(d.dim_param or d.dim_value for d in first.type.tensor_type.shape.dim)}
+    exe = gpucomp.compile(path, target="cpu", shapes=shapes)
+    batch = batch_dim(exe.inputs, exe.outputs)
+    return batch if isinstance(batch, Refusal) else independent(path, shapes, batch)
+
+
+CONV = {"k": np.ones((4, 3, 3, 3), np.float32)}
+INDEPENDENT = {
+    "a product and a relu": models.mlp(),
+    "a convolution with a pool": model(
+        [node("Conv", ["x", "k"], ["c"]), node("GlobalAveragePool", ["c"], ["p"]), node("Flatten", ["p"], ["y"])],
+        [value("x", IMAGE)],
+        [value("y", ["n", 4])],
+        CONV,
+    ),
+    "a softmax of each row": one([node("Softmax", ["x"], ["y"], axis=1)]),
+    "the rows in columns and back": one(
+        [
+            node("Transpose", ["x"], ["t"], perm=[1, 0]),
+            node("Relu", ["t"], ["r"]),
+            node("Transpose", ["r"], ["y"], perm=[1, 0]),
+        ]
+    ),
+    "a sum of two inputs, and one that nothing reads": model(
+        [node("Add", ["x", "z"], ["s"]), node("Relu", ["s"], ["y"])],
+        [value("x", ["n", 5]), value("z", ["n", 1]), value("unread", ["n", 2])],
+        [value("s", ["n", 5]), value("y", ["n", 5])],
+    ),
+    "a decoder with rotated positions and a causal mask": decoder(Sizes(layers=1)),
+}
+DEPENDENT = {
+    "the mean of the batch": models.centred(),
+    "a softmax over the batch": one([node("Softmax", ["x"], ["y"], axis=0)]),
+    "running sums": one([node("CumSum", ["x", "zero"], ["y"])], {"zero": np.array(0)}),
+    "rows backwards": one(
+        [node("Slice", ["x", "a", "b", "c", "d"], ["y"])],
+        {"a": np.array([-1]), "b": np.array([-(2**62)]), "c": np.array([0]), "d": np.array([-1])},
+    ),
+    "divided by the size of the batch": one(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "zero"], ["g"]),
+            node("Cast", ["g"], ["c"], to=TensorProto.FLOAT),
+            node("Div", ["x", "c"], ["y"]),
+        ],
+        {"zero": np.array(0)},
+    ),
+    "the number of the row": one(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "zero"], ["g"]),
+            node("Range", ["zero", "g", "one"], ["r"]),
+            node("Cast", ["r"], ["c"], to=TensorProto.FLOAT),
+            node("Unsqueeze", ["c", "at"], ["u"]),
+            node("Add", ["x", "u"], ["y"]),
+        ],
+        {"zero": np.array(0), "one": np.array(1), "at": np.array([1])},
+    ),
+    "the first row of all": one(
+        [node("Gather", ["x", "zero"], ["g"], axis=0), node("Add", ["x", "g"], ["y"])], {"zero": np.array(0)}
+    ),
+    "the largest of another input": model(
+        [node("ReduceMax", ["z", "axes"], ["m"], keepdims=1), node("Add", ["x", "m"], ["y"])],
+        [value("x", ["n", 5]), value("z", ["n", 5])],
+        [value("y", ["n", 5])],
+        {"axes": np.array([0])},
+    ),
+    "the first row of another input": model(
+        [node("Slice", ["z", "zero", "one", "zero"], ["g"]), node("Add", ["x", "g"], ["y"])],
+        [value("x", ["n", 5]), value("z", ["n", 5])],
+        [value("y", ["n", 5])],
+        {"zero": np.array([0]), "one": np.array([1])},
+    ),
+    "an output that is read too": model(
+        [
+            node("Softmax", ["x"], ["z"], axis=0),
+            node("Gather", ["z", "zero"], ["g"], axis=0),
+            node("Add", ["x", "g"], ["y"]),
+        ],
+        [value("x", ["n", 5])],
+        [value("y", ["n", 5]), value("z", ["n", 5])],
+        {"zero": np.array(0)},
+    ),
+    "products of rows": model(
+        [
+            node("Transpose", ["x"], ["t"], perm=[1, 0]),
+            node("MatMul", ["x", "t"], ["p"]),
+            node("MatMul", ["p", "x"], ["y"]),
+        ],
+        [value("x", ["n", 5])],
+        [value("y", ["n", 5])],
+    ),
+}
+
+
+@pytest.mark.parametrize("proto", INDEPENDENT.values(), ids=INDEPENDENT)
+def test_rows_that_do_not_change_each_other(proto, tmp_path):
+    assert found(proto, tmp_path) is None
+
+
+@pytest.mark.parametrize("proto", DEPENDENT.values(), ids=DEPENDENT)
+def test_rows_that_do(proto, tmp_path):
+    assert isinstance(found(proto, tmp_path), Refusal)
+
+
+def test_a_batch_that_is_not_first_is_none(tmp_path):
+    proto = one([node("Transpose", ["x"], ["y"], perm=[1, 0])], result=(5, "n"))
+
+    assert "the first dimension of 'y' is not 'n'" in str(found(proto, tmp_path))
+
+
+def test_a_size_of_two_dimensions_is_no_batch(tmp_path):
+    proto = one([node("Relu", ["x"], ["y"])], shape=("n", "n"), result=("n", "n"))
+
+    assert "is the size of other dimensions too" in str(found(proto, tmp_path))
+
+
+def test_a_fixed_first_dimension_is_no_batch():
+    exe = gpucomp.compile(one([node("Relu", ["x"], ["y"])], shape=(2, 5)), target="cpu")
+
+    assert "has one size only" in str(batch_dim(exe.inputs, exe.outputs))
+
+
+def test_a_range_of_one_size_proves_nothing(tmp_path):
+    path = models.save(models.mlp(), tmp_path / "m.onnx")
+
+    assert "too few sizes" in str(independent(path, {"x": (Dim("n", 3, 3), 5)}, Dim("n", 3, 3)))
