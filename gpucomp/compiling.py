@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpucomp.errors import InputError, UsageError, quote
 from gpucomp.extras import needs_compiler
+from gpucomp.frontend.foreign.convert import as_onnx
 from gpucomp.ir.dims import has_dims
 from gpucomp.ir.traces import given_sizes, no_open_sizes
 from gpucomp.model_cache import ModelCache, entry_for
@@ -18,6 +19,7 @@ from gpucomp.runtime.specialise import require_specialise
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+    from torch.export import ExportedProgram
 
     from gpucomp.ir.passes import PassRecord
     from gpucomp.schedule.records import Picks
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 @needs_compiler()
 def compile(
-    model: str | Path | bytes | ModelProto,
+    model: str | Path | bytes | ModelProto | ExportedProgram,
     *,
     target: str = "auto",
     shapes: Mapping[str, Any] | None = None,
@@ -41,12 +43,12 @@ def compile(
     shapes_from: str | Path | Sequence[Mapping[str, Any]] = (),
     states: Mapping[str, str] | str | None = None,
 ) -> Executable:
-    """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.
+    """Compile an ONNX model (a path, its bytes or a ``ModelProto``), or one of ``as_onnx``, for one device.
 
     target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is GPUCOMP_TARGET, else cpu
     shapes    shapes of inputs with dynamic dimensions: ``{"x": (1, 3, 224, 224)}``. For a sequence: the list of its
               tensors' shapes. For an empty optional: ``None``. A size that each run decides is a ``Dim`` or a name:
-              ``{"x": (Dim("batch", 1, 64), 3, "h", "w")}``
+              ``{"x": (Dim("batch", 1, 64), 3, "h", "w")}``. An ``ExportedProgram`` of torch has its own ranges
     constants values of inputs that become constants; needed if the value of an input decides a shape
     precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.kernel.passes.precision``
     keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
@@ -62,24 +64,24 @@ def compile(
               that grows along a dimension is updated in place, in memory for the dimension's largest size: see ``exe.states``
 
     The same call gives the artefact that it gave before, from GPUCOMP_CACHE, unless there is an ``observer``.
-
     If shapes depend on data, as after a NonMaxSuppression, the nodes from there on run on the host (``dynamic_operators``).
 
     Raises ``ModelError`` for a bad model, ``UnsupportedError`` with every unsupported operator at once, ``DeviceError``
     if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for bad records.
     """
+    onnx_model, shapes = as_onnx(model, shapes)
     require_specialise(specialise, specialise_for, has_dims(shapes))
     if states and (specialise != "never" or specialise_for):
         raise UsageError("states: each run has other sizes, so there are none to specialise for", code="GPC2040")
     how: dict[str, Any] = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32}
     declared = _declared(specialise_for, shapes_from, has_dims(shapes)) | ({"states": states} if states else {})
-    entry = entry_for(model, target, {"shapes": shapes, **how, **declared}, records) if observer is None else None
+    entry = entry_for(onnx_model, target, {"shapes": shapes, **how, **declared}, records) if observer is None else None
     how |= {"target": target, "records": records}
-    exe = _kept(model, entry, how)
+    exe = _kept(onnx_model, entry, how)
     if exe is None:
         from gpucomp import compiler  # takes longer to import than most models take to read
 
-        exe = compiler.compile(model, shapes=shapes, progress=progress, observer=observer, **how, **declared)
+        exe = compiler.compile(onnx_model, shapes=shapes, progress=progress, observer=observer, **how, **declared)
         if entry is not None:
             entry.keep(exe)
     if isinstance(exe, AnyShapeExecutable):

@@ -37,6 +37,7 @@ LAYERS = (
     ("gpucomp.model_cache", "gpucomp.compiling", "gpucomp.tuning"),
     ("gpucomp.ort", "gpucomp.serving"),  # what programs and clients of other systems find their way by
     ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for
+    ("gpucomp.torch",),
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 Rule = Callable[[ast.Module, str], Iterator[str]]
@@ -175,7 +176,7 @@ def searches_outside_the_tuner(tree: ast.AST, module: str) -> Iterator[str]:
 
 # modules at the top of tests/ and testing/; `bench` and others are packages of the root as well as folders of tests
 HELPERS = {path.relative_to(ROOT).parts[1].removesuffix(".py") for path in (*TESTS, *TESTING)}
-HELPERS -= {path.name for path in ROOT.iterdir()}
+HELPERS -= {path.name for path in ROOT.iterdir()} | {"torch"}
 
 
 def bare_helpers(tree: ast.AST, module: str) -> Iterator[str]:

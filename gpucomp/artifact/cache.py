@@ -17,7 +17,7 @@ from pathlib import Path
 
 MAX_ENTRY = 2 << 30  # bytes
 ABANDONED = 3600  # seconds after which a file that was never renamed belongs to a process that was killed
-KINDS = ("kernels", "models")
+KINDS = ("exports", "kernels", "models")
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ NOT_HERE = {
     "bench.serving": "downloads models: tests/bench/test_serving.py runs its parts on small ones",
     "bench.kills": "takes a minute: tests/bench/test_kills.py runs it with less to do",
     "bench.new_shapes": "takes minutes: tests/bench/test_new_shapes.py runs it with less to do",
+    "bench.torch_compile": "takes minutes and needs torch: tests/bench/test_torch_compile.py runs it on a small model",
     "bench.tune_models": "takes minutes: tests/bench/test_tune_models.py runs it with less to do",
     "gpucomp tune model.onnx --budget 20m": "docs/how-to/tune.md has this with --records, and its test runs it",
     "bench.tuning_lab": "needs Kernel Tuner, from the network: tests/bench/test_tuning_lab.py runs the rest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from urllib.parse import urlparse
@@ -56,6 +57,26 @@ def test_the_examples_with_torch_run():
 
     assert len(found) == 2
     assert names["y"].shape == (5, 8, 62, 62)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch about torch
+def test_the_page_about_torch_runs(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="could not import 'torch'")
+    pytest.importorskip("onnxscript", reason="could not import 'onnxscript'")
+    from torch._dynamo.backends import registry
+
+    monkeypatch.setitem(registry._BACKENDS, "gpucomp", None)
+    monkeypatch.setitem(registry._COMPILER_FNS, "gpucomp", importlib.import_module("gpucomp.torch").backend)
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "page"}
+    torch.compiler.reset()
+
+    for block in [b for b in blocks(DOCS / "how-to" / "pytorch.md") if b.language == "python"]:
+        exec(compile(block.text, str(block), "exec", dont_inherit=True), names)
+
+    assert names["y"].shape == (4, 10)
+    assert [graph.compiled for graph in gpucomp.torch.report().graphs] == [True, True]
+    assert names["exe"].inputs[0].shape[0].high == 64
 
 
 def test_what_is_made_smaller_or_left_out_is_on_a_page():
