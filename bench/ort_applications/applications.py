@@ -1,6 +1,6 @@
 """The applications: their packages on PyPI, and what each is given. Imported in their environment, where they are installed.
 
-Each function makes the application and returns calls that give its answers as plain data. In an answer ``box`` is in pixels,
+Each function makes the application and its inputs, and returns calls that give its answers as plain data. There ``box`` is in pixels,
 ``time`` in seconds and ``score`` from 0 to 1; everything else is compared exactly.
 """
 
@@ -58,6 +58,10 @@ def picture(number: int, width: int = 640, height: int = 360) -> np.ndarray:
         size = 18 + 4 * ((number + line) % 3)
         draw.text((20 + 15 * line, 15 + 66 * line), text, fill=(20, 20, 60), font=ImageFont.load_default(size))
     return np.asarray(page)
+
+
+def pages() -> list[np.ndarray]:
+    return [picture(k, 560 + 48 * k, 360) for k in range(4)]
 
 
 def scene(number: int, width: int = 480, height: int = 400) -> np.ndarray:
@@ -130,7 +134,7 @@ def rapidocr_onnxruntime() -> Calls:
         lines, _ = engine(page)
         return [{"box": np.asarray(box).tolist(), "text": text, "score": float(score)} for box, text, score in lines]
 
-    return [lambda k=k: read(picture(k, 560 + 48 * k, 360)) for k in range(4)]
+    return [lambda page=page: read(page) for page in pages()]
 
 
 def rapidocr() -> Calls:
@@ -143,7 +147,7 @@ def rapidocr() -> Calls:
         lines = zip(found.boxes, found.txts, found.scores, strict=True)
         return [{"box": np.asarray(box).tolist(), "text": text, "score": float(score)} for box, text, score in lines]
 
-    return [lambda k=k: read(picture(k, 560 + 48 * k, 360)) for k in range(4)]
+    return [lambda page=page: read(page) for page in pages()]
 
 
 def magika() -> Calls:
@@ -175,7 +179,8 @@ def nudenet() -> Calls:
     def found(image: np.ndarray) -> Any:
         return [{"class": d["class"], "score": float(d["score"]), "box": list(d["box"])} for d in engine.detect(image)]
 
-    return [lambda k=k: found(scene(k, 480 + 64 * k, 400)) for k in range(4)]
+    scenes = [scene(k, 480 + 64 * k, 400) for k in range(4)]
+    return [lambda image=image: found(image) for image in scenes]
 
 
 def ddddocr() -> Calls:
@@ -196,8 +201,9 @@ def ddddocr() -> Calls:
         return png(np.asarray(image))
 
     images = [captcha(text, k) for k, text in enumerate(("8F3K", "w2mh", "PQ7D", "45Z9"))]
+    drawn = [png(picture(k, 400, 300)) for k in range(2)]
     calls: Calls = [lambda image=image: {"text": reads.classification(image)} for image in images]
-    return calls + [lambda k=k: [{"box": box} for box in finds.detection(png(picture(k, 400, 300)))] for k in range(2)]
+    return calls + [lambda page=page: [{"box": box} for box in finds.detection(page)] for page in drawn]
 
 
 def silero_vad() -> Calls:
@@ -206,18 +212,16 @@ def silero_vad() -> Calls:
 
     engine = load_silero_vad(onnx=True)
 
-    def speech(number: int) -> Any:
-        spoken = get_speech_timestamps(
-            torch.from_numpy(sound(number, 12.0)), engine, threshold=0.1, return_seconds=True
-        )
+    def speech(samples: Any) -> Any:
+        spoken = get_speech_timestamps(samples, engine, threshold=0.1, return_seconds=True)
         return [{"time": [float(one["start"]), float(one["end"])]} for one in spoken]
 
-    def chance(number: int) -> Any:
+    def chances(samples: Any) -> Any:
         engine.reset_states()
-        samples = torch.from_numpy(sound(number, 3.0))
         return [{"score": float(engine(samples[k : k + 512], RATE))} for k in range(0, len(samples) - 512, 512)]
 
-    return [lambda: speech(1), lambda: speech(2), lambda: chance(3)]
+    first, second, third = (torch.from_numpy(sound(k, seconds)) for k, seconds in ((1, 12.0), (2, 12.0), (3, 3.0)))
+    return [lambda: speech(first), lambda: speech(second), lambda: chances(third)]
 
 
 def basic_pitch() -> Calls:
@@ -259,7 +263,9 @@ APPLICATIONS = {
     "ddddocr": Application(("ddddocr==1.6.1",), VISION, ddddocr),
     "silero_vad": Application(("silero-vad==6.2.3",), ("torch==2.13.0", "packaging"), silero_vad),
     "basic_pitch": Application(
-        ("basic-pitch==0.4.0",), ("scipy", "librosa", "pretty_midi", "mir_eval", "resampy<0.4.3"), basic_pitch
+        ("basic-pitch==0.4.0",),
+        ("scipy", "librosa", "pretty_midi", "mir_eval", "resampy<0.4.3", "setuptools<81"),
+        basic_pitch,
     ),
     "text2tashkeel": Application(("text2tashkeel==0.1.0",), (), text2tashkeel),
 }
