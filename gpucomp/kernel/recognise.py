@@ -56,6 +56,7 @@ from gpucomp.kernel import (
 from gpucomp.kernel.recognise_scatter import scatter_of
 from gpucomp.kernel.rename import canonical, rename
 
+SHORT_ROW = 7  # elements that are too few for lanes
 WINDOW_LIMIT = 1024  # most points of a pooling window
 
 
@@ -310,7 +311,7 @@ def _rowwise(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[T
     places = set(domain)
     rows = tuple(v for v in domain if any(v in r.free for r in found))
     rest = tuple(v for v in domain if v not in rows)
-    if not rest and any(_slides(r, domain) for r in found):
+    if not rest and any(_slides(r, domain) and not _reads_along(r, domain, params) for r in found):
         return None  # depthwise convolution: neighbouring results share what they read
     if rest and not same_shape([v.extent for v in rest], extents):
         return None
@@ -335,6 +336,22 @@ def _rowwise(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[T
         return None
     family = "reduce" if len(per_row) == len(stores) else "norm"
     return family, Rowwise(rows, cols, tuple(statistics), per_row), stores
+
+
+def _reads_along(reduction: Reduce, domain: tuple[Var, ...], params: tuple[TensorType, ...]) -> bool:
+    """Whether what a result sums lies in a row in memory, and what neighbouring results read does not.
+
+    So it is in a convolution with one channel of results whose image has the channels last, and in one along a line in steps.
+    """
+    inner = reduction.axes[-1]
+    if at_most(inner.extent, SHORT_ROW):
+        return False
+    for load in loads(reduction.body):
+        place = flatten(load.index, params[load.source].shape)
+        steps = [coefficient(place, axis) for axis in domain if axis in place.free]
+        if not is_one(coefficient(place, inner)) or any(step is None or is_one(step) for step in steps):
+            return False
+    return True
 
 
 # fewer axes -------------------------------------------------------------------------------------------------

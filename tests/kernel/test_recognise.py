@@ -20,6 +20,7 @@ def f32(*shape):
 
 
 CONV = {"strides": (2, 1), "pads": (1, 0, 2, 1), "dilations": (1, 2), "layout": "NHWC"}
+LINE = {"strides": (1, 3), "pads": (0, 2, 0, 4), "dilations": (1, 1), "layout": "NHWC"}
 POOL = {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1), "dilations": (1, 1)}
 
 I64_3x7, F16_5x7, F16_3x7 = TensorType(I64, (3, 7)), TensorType(F16, (5, 7)), TensorType(F16, (3, 7))
@@ -28,6 +29,12 @@ CASES = {
     "conv_nchw": (ops.Conv, (f32(1, 5, 9, 7), f32(4, 5, 3, 2)), {**CONV, "layout": "NCHW"}, "contraction"),
     "conv_grouped": (ops.Conv, (f32(1, 9, 7, 6), f32(3, 2, 3, 4)), {**CONV, "group": 2}, "contraction"),
     "conv_depthwise": (ops.Conv, (f32(1, 9, 7, 6), f32(3, 2, 1, 6)), {**CONV, "group": 6}, "loops"),
+    "conv_of_one_channel": (ops.Conv, (f32(1, 9, 7, 11), f32(3, 2, 11, 1)), CONV, "reduce"),
+    "conv_of_one_channel_of_few": (ops.Conv, (f32(1, 9, 7, 6), f32(3, 2, 6, 1)), CONV, "loops"),
+    "conv_of_one_channel_nchw": (ops.Conv, (f32(1, 11, 9, 7), f32(1, 11, 3, 2)), {**CONV, "layout": "NCHW"}, "contraction"),
+    "conv_of_one_channel_in_depth": (ops.Conv, (f32(1, 9, 7, 22), f32(3, 2, 11, 2)), {**CONV, "group": 2}, "loops"),
+    "conv_along_a_line_in_steps": (ops.Conv, (f32(1, 1, 41, 1), f32(1, 13, 1, 1)), LINE, "reduce"),
+    "conv_along_a_line": (ops.Conv, (f32(1, 1, 41, 1), f32(1, 13, 1, 1)), {**LINE, "strides": (1, 1)}, "contraction"),
     "matmul": (ops.MatMul, (f32(5, 7), f32(7, 3)), {}, "contraction"),
     "matmul_batched": (ops.MatMul, (f32(2, 1, 5, 7), f32(3, 7, 4)), {}, "contraction"),
     "matmul_f16": (ops.MatMul, (TensorType(F16, (5, 7)), TensorType(F16, (7, 3))), {}, "contraction"),
