@@ -102,6 +102,7 @@ def variants_of(
     best: list[float] = []
     records: list[Pick | None] = []
     problems = []
+    examples = [sizes for sizes in examples if _is_of_engine(kernel, family, sizes, target)]
     for sizes in examples:
         with exemplified(sizes):
             example, other = example_of(kernel), choose()
@@ -132,12 +133,18 @@ def variants_of(
             default = us(family, problem, family.default(problem, limits).numbers)
             best[number] = min(pick.ratio * default, MEASURED * best[number])
             times[number] = {**times[number], own[number]: best[number]}
-    if not all(map(math.isfinite, best)):
+    if not examples or not all(map(math.isfinite, best)):
         return None
     kept = _fewest(candidates, times, best)
     variants, used = _table(points, kept, examples, times, best)
     regrets = tuple((e, t[one] / b) for e, t, one, b in zip(examples, times, used, best, strict=True))
     return Variants(kernel, points, variants, regrets)
+
+
+def _is_of_engine(kernel: Kernel, family: Family, sizes: Sizes, target: Target) -> bool:
+    """Whether the engine computes the kernel of these sizes alone: where one result is left, a step is not seen any more."""
+    with exemplified(sizes):
+        return not family.accepts(example_of(kernel), target.features)
 
 
 def engine_for_all(

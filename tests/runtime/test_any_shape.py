@@ -235,6 +235,21 @@ def test_a_model_needs_not_fit_its_smallest_size():
         exe.run({"x": np.zeros((1, 2, 1, 1), np.float32)})
 
 
+def test_an_end_of_the_range_may_leave_one_column_in_which_no_step_is_seen():
+    """Winograd's engine takes steps of 2 in both directions: at these sizes alone there seem to be steps of 2 and 1."""
+    rng = np.random.default_rng(4)
+    weights = {f"w{k}": (rng.standard_normal((16, 16, 3, 3)) / 12).astype(np.float32) for k in range(2)}
+    how = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
+    nodes = [node("Conv", ["x", "w0"], ["h"], **how), node("Conv", ["h", "w1"], ["y"], **how)]
+    m = model(nodes, [value("x", ["b", 16, "h", "v"])], ["y"], weights)
+    exe = gpucomp.compile(m, target="cpu", shapes={"x": (Dim("b", 2, 64), 16, Dim("h", 8, 4096), Dim("v", 2, 4096))})
+
+    session = onnxruntime_session(m.SerializeToString())
+    for shape in ((2, 16, 9, 2), (3, 16, 8, 3), (2, 16, 41, 37)):
+        x = rng.standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(exe.run({"x": x})["y"], session.run(None, {"x": x})[0], rtol=2e-4, atol=2e-5)
+
+
 def test_a_size_that_the_device_has_no_memory_for_leaves_the_others_usable(monkeypatch):
     exe = compiled()
     make = Executable._new_program

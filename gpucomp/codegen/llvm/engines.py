@@ -27,7 +27,7 @@ from gpucomp.codegen.llvm.windows import space as windows
 from gpucomp.codegen.llvm.winograd import space as winograd
 from gpucomp.codegen.llvm.winograd.emit import emit_winograd
 from gpucomp.kernel import Attention, Contraction, FusedLayers, Kernel, Loops, Rowwise, Scan, Scatter, Window
-from gpucomp.kernel.example import has_sizes
+from gpucomp.kernel.example import example_of, has_sizes
 from gpucomp.schedule.space import Family
 
 # A row is one engine. First the fields that all have: kernel family, kind of body, parameters, problem, objections, derive,
@@ -122,9 +122,13 @@ ENGINES: dict[type, tuple[Family, ...]] = {
 
 
 def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
-    """The engines that can compute ``kernel`` on a processor with ``features``, in order of preference."""
+    """The engines that can compute ``kernel`` on a processor with ``features``, in order of preference.
+
+    They can also compute the example's sizes alone, by which they are compared: of one column no step is seen any more.
+    """
     able = [family for family in ENGINES[type(kernel.body)] if family.any_size or not has_sizes(kernel)]
-    return tuple(family for family in able if not family.accepts(kernel, features))
+    both = (kernel, example_of(kernel)) if has_sizes(kernel) else (kernel,)
+    return tuple(family for family in able if not any(family.accepts(one, features) for one in both))
 
 
 def family_of(kernel: Kernel) -> Family:
