@@ -588,7 +588,8 @@ class Executable:
 
     def _new_program(self) -> Program:
         module, name = PROGRAMS[self._form.kind]
-        threads = {"threads": self.lanes.threads} if self._form.kind == "cpu" else {}
+        of_processor = self._form.kind == "cpu" and self.lanes.threads
+        threads = {"threads": self.lanes.threads} if of_processor else {}
         made = getattr(importlib.import_module(module), name)
         program: Program = made(self.plan, self.sources, self.binaries, self.weights, **threads)
         return program
