@@ -56,7 +56,14 @@ def measure(name: str, runs: int, cores: Sequence[int]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gpucomp-") as cache:
         turns = [(engine, answers(name, engine, runs, cores, Path(cache))) for engine in TURNS]
     ours, theirs = ([found for engine, found in turns if engine == wanted] for wanted in ("gpucomp", "onnxruntime"))
-    count, wrong = compared(ours[0]["answers"], theirs[0]["answers"])
+    if {found["module"] for found in ours} != {"gpucomp.ort"} or {found["module"] for found in theirs} != {
+        "onnxruntime"
+    }:
+        raise Failed("the application did not use the engine that it was given")
+    pairs = [compared(found["answers"], wanted["answers"]) for found, wanted in zip(ours, theirs, strict=True)]
+    count, wrong = pairs[0][0], max(wrong for _, wrong in pairs)
+    if not count:
+        raise Failed("no answers to compare")
     return {
         "application": name,
         "answers": count,

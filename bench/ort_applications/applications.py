@@ -1,7 +1,7 @@
 """The applications: their packages on PyPI, and what each is given. Imported in their environment, where they are installed.
 
-Each function makes the application and its inputs, and returns calls that give its answers as plain data. There ``box`` is in pixels,
-``time`` in seconds and ``score`` from 0 to 1; everything else is compared exactly.
+Each function makes the application and its inputs, and returns calls that give its answers as plain data. There
+``box`` is in pixels, ``time`` in seconds and ``score`` from 0 to 1; everything else is compared exactly.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ NUMBERS = {name: number for number, name in ELEMENTS.items()}
 Size = int | str | None  # as NodeArg.shape has them: a number, a dimension's name, or unknown
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NodeArg:
     """An input or output: its name, its type as onnxruntime writes it, and its shape.
 
@@ -77,7 +77,9 @@ class ModelMetadata:
 
 
 def numpy_type(number: int) -> np.dtype:
-    """The numpy type for one of ONNX's numbers of element types."""
+    """The numpy type for one of ONNX's numbers of element types. Raises ``RuntimeError`` for another number."""
+    if number not in ELEMENTS:
+        raise RuntimeError(f"{number} is no element type of ONNX")
     return np.dtype(object) if number == NUMBERS["string"] else np.dtype(helper.tensor_dtype_to_np_dtype(number))
 
 
@@ -85,7 +87,10 @@ def tensor_text(dtype: np.dtype) -> str:
     """``tensor(float)`` for an array's element type."""
     if dtype.kind in "OUST":
         return "tensor(string)"
-    return f"tensor({ELEMENTS[helper.np_dtype_to_tensor_dtype(dtype.newbyteorder('='))]})"
+    try:
+        return f"tensor({ELEMENTS[helper.np_dtype_to_tensor_dtype(dtype.newbyteorder('='))]})"
+    except ValueError:  # onnx has none
+        return f"tensor({dtype})"
 
 
 def type_text(proto: TypeProto) -> str:

@@ -42,7 +42,13 @@ TABLE = (
         "a model is compiled in one way, at every level",
         GraphOptimizationLevel.ORT_ENABLE_ALL,
     ),
-    Row(S, "optimized_model_filepath", HONOURED, "the compiled model is written there; a session reads it again", ""),
+    Row(
+        S,
+        "optimized_model_filepath",
+        HONOURED,
+        "to a name that ends in .gpuc the compiled model is written; a session reads it",
+        "",
+    ),
     Row(S, "enable_profiling", HONOURED, "end_profiling writes the runs, and the kernels of the last one", False),
     Row(S, "profile_file_prefix", HONOURED, "what that file's name begins with", "onnxruntime_profile_"),
     Row(S, "enable_cpu_mem_arena", WITHOUT_EFFECT, "memory is planned by the compiler", True),
@@ -55,7 +61,12 @@ TABLE = (
     Row(S, "logid", WITHOUT_EFFECT, "there is no log", ""),
     Row(S, "add_session_config_entry", HONOURED, "kept and given back; entries that begin with gpucomp. are below"),
     Row(S, "add_free_dimension_override_by_name", HONOURED, "the dimension has one size"),
-    Row(S, "add_free_dimension_override_by_denotation", HONOURED, "the dimensions of that denotation have one size"),
+    Row(
+        S,
+        "add_free_dimension_override_by_denotation",
+        HONOURED,
+        "as by name, for dimensions that have both",
+    ),
     Row(S, "add_initializer", REFUSED, "weights are those of the file"),
     Row(S, "add_external_initializers", REFUSED, "weights are those of the file, or beside it"),
     Row(S, "add_external_initializers_from_files_in_memory", REFUSED, "weights are those of the file, or beside it"),
@@ -133,7 +144,10 @@ def _converted(default: Any, value: Any, name: str) -> Any:
         fits = isinstance(value, int) or hasattr(value, "__index__")
     if not fits:
         raise TypeError(f"{name}: {kind.__name__} expected, found {value!r}")
-    return kind(value)
+    try:
+        return kind(value)
+    except ValueError:  # no member of an enumeration
+        raise TypeError(f"{name}: {kind.__name__} expected, found {value!r}") from None
 
 
 class SessionOptions(_Options):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -11,6 +12,7 @@ from typing import Any
 from gpucomp.runtime.executable import Executable
 
 US = 1_000_000
+_numbers = itertools.count(1)  # of the profiles of this process
 Work = Callable[[Executable, Mapping[str, Any]], Any]
 
 
@@ -19,7 +21,7 @@ class Profile:
 
     def __init__(self, prefix: str) -> None:
         self.began_ns = time.perf_counter_ns()
-        self._file = f"{prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.getpid()}.json"
+        self._file = f"{prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.getpid()}_{next(_numbers)}.json"
         self._events: list[dict[str, Any]] = []
         self._last: tuple[Executable, dict[str, Any]] | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import threading
 from collections import OrderedDict
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, TypeProto
@@ -24,7 +26,6 @@ KEPT = 16  # executables for other values, or for single shapes; the least recen
 SIZES = ("GPC2111", "GPC2112")  # a size outside the range of its dimension, and dimensions of one name that differ
 OF_SHAPES = ("GPC31", "GPC4005", "GPC4006", "GPC4014")  # beginnings of codes: at other shapes the model may compile
 MOST_CHOICE = 4  # elements of an input that chooses a branch
-MOST_VALUES = 4096  # elements of an input that is compiled in as a constant
 NotCompiled = (UnsupportedError, ModelError)  # what may compile for other shapes
 Feed = Mapping[str, Any]
 Key = tuple[Any, ...]
@@ -34,8 +35,8 @@ class Programs:
     """The executables of one model.
 
     Sizes that the file leaves open are dimensions whose size each run decides, of 1 to 8192 at first; a run beyond that makes
-    the range wider. What has no program for any size is compiled for the shapes of each run. An input whose value decides
-    shapes becomes a constant, with a program for each value.
+    the range wider. What has no program for any size is compiled for the shapes of each run. An input of few numbers that
+    chooses the branch of an If becomes a constant, with a program for each value.
 
     ``how`` are arguments of ``gpucomp.compile``. ``fixed`` has sizes of dimensions by their names in the file.
     """
@@ -52,21 +53,26 @@ class Programs:
         graph = proto.graph
         self._model, self._how, self._threads = _named(model, proto, _is_name), dict(how), threads
         self._unnamed = partial(_named, model, proto, lambda name: False)
-        self._open, self._shapes = _open_shapes(graph, fixed or {})
+        self._open, self._shapes, self._containers = _open_shapes(graph, fixed or {})
         self._most: dict[str, int] = {}
         self._constants = _deciding_branches(graph)
-        self._lock = threading.RLock()
+        self.reset()
+        _all.add(self)
         self._kept: OrderedDict[Key, Executable | UnsupportedError | ModelError] = OrderedDict()
         self._choices: set[Key] = set()  # values of the inputs that choose branches
         self._singles: dict[Key, Executable] = {}  # by values of the constants: those for any size
         self.first: Executable | None = None
-        if self._constants:
-            return  # until a run gives their values
+        if self._constants or self._containers:
+            return  # until a run gives their values, and the shapes of what is in them
         try:
             self.first = self._singles[()] = self._for_any_size({})
         except NotCompiled as error:
-            if not (_deciding(error) or (self._open and error.code.startswith(OF_SHAPES))):
+            if not (self._open and error.code.startswith(OF_SHAPES)):
                 raise
+
+    def reset(self) -> None:
+        """Make a fresh lock, for a process that was forked: one may be held by a thread that the child does not have."""
+        self._lock = threading.RLock()
 
     def run(self, feed: Feed, run: Callable[[Executable, Feed], Any]) -> Any:
         """``run`` with the executable for the shapes and values of ``feed``, and with the inputs that this one has.
@@ -87,26 +93,20 @@ class Programs:
     def _executable(self, feed: Feed) -> tuple[Executable, Feed]:
         """The executable for ``feed``, and the inputs that are constants in it."""
         with self._lock:
-            self._choices.add(_key({name: feed[name] for name in self._constants}))
+            values = {name: feed[name] for name in self._constants}
+            found = self._of(feed, values)
+            self._choices.add(_key(values))
             if len(self._choices) > KEPT:  # too many to compile each: numpy computes what depends on them
                 self._constants, self._choices = (), set()
-            for _ in range(1 + len(feed)):  # each time another input may turn out to decide shapes
-                values = {name: feed[name] for name in self._constants if name in feed}
-                try:
-                    return self._of(feed, values), values
-                except NotCompiled as error:
-                    if not self._learn(error, feed):
-                        raise
-            raise AssertionError("no input can turn out to decide shapes twice")
+            return found, values
 
     def _of(self, feed: Feed, values: Feed) -> Executable:
-        if self._open:
+        if self._open and not self._containers:
             self._widen(feed)
             try:
                 exe = self._for_any_size(values, feed)
-            except NotCompiled as error:
-                if set(_deciding(error)) & (set(feed) - set(values)):
-                    raise
+            except NotCompiled:
+                pass  # perhaps for these shapes
             else:
                 self.first = self.first or exe
                 if len(self._singles) >= KEPT:
@@ -115,15 +115,6 @@ class Programs:
                 if self._fits(feed):
                     return exe
         return self._for_shapes(feed, values)
-
-    def _learn(self, error: UnsupportedError | ModelError, feed: Feed) -> bool:
-        """Note inputs whose values decide shapes; whether there are new ones."""
-        new = tuple(name for name in _deciding(error) if name in feed and name not in self._constants)
-        if any(np.size(feed[name]) > MOST_VALUES for name in new):
-            return False
-        self._constants += new
-        self._singles.clear()
-        return bool(new)
 
     def _for_any_size(self, values: Feed, feed: Feed | None = None) -> Executable:
         """The executable for any size. If no sizes are found at which the model is one, those of ``feed`` are tried."""
@@ -145,6 +136,7 @@ class Programs:
 
     def _for_shapes(self, feed: Feed, values: Feed) -> Executable:
         shapes = {name: np.shape(feed[name]) for name in self._shapes if name in feed and name not in values}
+        shapes |= {name: _shapes_in(feed.get(name)) for name in self._containers}
         model = None if self._fits(feed, 0) else self._unnamed()
         return self._made(("shapes", tuple(shapes.items()), _key(values)), shapes, values, model)
 
@@ -183,6 +175,17 @@ class Programs:
         return True
 
 
+_all: WeakSet[Programs] = WeakSet()
+
+
+def _after_fork() -> None:
+    for programs in _all:
+        programs.reset()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def of_file(path: str | Path, threads: int) -> Executable:
     """The executable of a ``.gpuc`` file. Raises ``ArtifactError``."""
     exe = load(path)
@@ -190,8 +193,11 @@ def of_file(path: str | Path, threads: int) -> Executable:
     return exe
 
 
-def _open_shapes(graph: GraphProto, fixed: Mapping[str, int]) -> tuple[dict[str, tuple[Any, ...] | None], list[str]]:
-    """The shapes of tensors with open sizes, which are names of dimensions; and the names of all inputs that are tensors.
+def _open_shapes(
+    graph: GraphProto, fixed: Mapping[str, int]
+) -> tuple[dict[str, tuple[Any, ...] | None], list[str], list[str]]:
+    """The shapes of tensors with open sizes, which are names of dimensions; the names of all inputs that are tensors; and of
+    those that are sequences or optionals.
 
     A shape is ``None`` if the file says nothing of it.
 
@@ -199,9 +205,12 @@ def _open_shapes(graph: GraphProto, fixed: Mapping[str, int]) -> tuple[dict[str,
     """
     constants = {tensor.name for tensor in graph.initializer}
     found: dict[str, tuple[Any, ...] | None] = {}
-    tensors = []
+    tensors, containers = [], []
     for info in graph.input:
-        if info.name in constants or info.type.WhichOneof("value") != "tensor_type":
+        if info.name in constants:
+            continue
+        if info.type.WhichOneof("value") != "tensor_type":
+            containers.append(info.name)
             continue
         tensor = info.type.tensor_type
         tensors.append(info.name)
@@ -218,7 +227,7 @@ def _open_shapes(graph: GraphProto, fixed: Mapping[str, int]) -> tuple[dict[str,
             found[info.name] = None
         elif shape != declared:
             found[info.name] = tuple(shape)
-    return found, tensors
+    return found, tensors, containers
 
 
 def _is_name(text: str) -> bool:
@@ -243,18 +252,20 @@ def _named(model: Path | bytes, proto: ModelProto, keep: Callable[[str], bool]) 
     return bytes(changed.SerializeToString(deterministic=True))
 
 
-def _deciding(error: UnsupportedError | ModelError) -> tuple[str, ...]:
-    """The inputs whose values decide shapes."""
-    return error.inputs if isinstance(error, UnsupportedError) else ()
-
-
 def _has_dims(shapes: Mapping[str, Any]) -> bool:
     return any(isinstance(n, Dim) for shape in shapes.values() for n in shape)
 
 
 def _key(values: Feed) -> Key:
     arrays = [(name, np.asarray(value)) for name, value in values.items()]
-    return tuple((name, array.shape, array.tobytes()) for name, array in arrays)
+    return tuple((name, array.shape, array.dtype.str, array.tobytes()) for name, array in arrays)
+
+
+def _shapes_in(value: Any) -> Any:
+    """The shapes of what a sequence or an optional holds, as ``gpucomp.compile`` takes them; they are part of a key."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_shapes_in(one) for one in value)
+    return None if value is None else np.shape(value)
 
 
 def _without(feed: Feed, values: Feed) -> Feed:

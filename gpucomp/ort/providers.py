@@ -104,6 +104,11 @@ def _pair(provider: object) -> tuple[str, Mapping[Any, Any]]:
             raise ValueError("'providers' values must be either strings or (string, dict) tuples.")
 
 
+def provider_of(target: str) -> str:
+    """The provider whose models are compiled for ``target``."""
+    return {"cpu": CPU, "cuda": CUDA}.get(target.partition(":")[0], OWN)
+
+
 def arguments(chosen: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Arguments of ``gpucomp.compile`` for the first of the ``chosen`` providers: all of a model runs on one device.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 from onnx import GraphProto
 
-from gpucomp.errors import GpucompError, InputError
+from gpucomp.errors import GpucompError, InputError, ModelError, RunStoppedError
 from gpucomp.frontend.onnx.loader import read
 from gpucomp.ort import model as models
 from gpucomp.ort import providers as known
@@ -97,13 +98,14 @@ class InferenceSession(Session):
                 self._arguments[entry.removeprefix("gpucomp.")] = self._options.entries[entry]
 
     def _load(self) -> None:
-        threads = self._options.intra_op_num_threads
+        threads = max(0, self._options.intra_op_num_threads)
         self._one: Executable | None = None
         if isinstance(self._model, Path) and self._model.suffix == COMPILED:
             if not self._model.exists():
                 raise error(NoSuchFile, f"Load model from {self._model} failed. File doesn't exist")
             self._one = of_file(self._model, threads)
             self._meta = ModelMetadata()
+            self._chosen, self._arguments = {known.provider_of(self._one.target): {}}, {"target": self._one.target}
             self._overridable: list[NodeArg] = []
             self._inputs, self._outputs = _of_specs(self._one.inputs), _of_specs(self._one.outputs)
         else:
@@ -128,9 +130,15 @@ class InferenceSession(Session):
 
     def _save(self, path: str) -> None:
         exe = self._one or self._programs.first
-        if exe is None:
-            raise error(Fail, f"optimized_model_filepath: {path}: the model is compiled when its shapes are known")
-        exe.save(path)
+        if exe is None or Path(path).suffix != COMPILED:
+            told = (
+                f"a file that ends in {COMPILED} expected"
+                if exe is not None
+                else "the model is compiled in its first run"
+            )
+            warnings.warn(f"optimized_model_filepath: nothing is written to {path}: {told}", stacklevel=5)
+        else:
+            exe.save(path)
 
     # what the model is
 
@@ -154,9 +162,14 @@ class InferenceSession(Session):
         self, providers: known.Given | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
     ) -> None:
         """Compile the model again for other providers. Raises as the constructor."""
-        self._choose(providers, provider_options)
-        with translated():
-            self._load()
+        before = dict(vars(self))
+        try:
+            self._choose(providers, provider_options)
+            with translated():
+                self._load()
+        except BaseException:  # the session stays what it was
+            vars(self).update(before)
+            raise
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         return [self._memory() for _ in self._inputs]
@@ -202,18 +215,18 @@ class InferenceSession(Session):
         run_options: RunOptions | None = None,
     ) -> None:
         """As ``run`` in another thread, which then calls ``callback(results, user_data, error)``: no results if it failed."""
+        if not callable(callback):
+            raise TypeError(f"callback: a function expected, found {callback!r}")
         names, feed = self._wanted(output_names), self._feed(input_feed)
 
-        def work() -> None:
-            failed, results = "", list[Any]()
-            try:
-                found = self._run(feed, run_options)
-                results = [found[name] for name in names]
-            except FAILURES as why:
-                failed = str(why)
-            callback(results, user_data, failed)
+        def told(done: Future[dict[str, Any]]) -> None:
+            failed = done.exception()
+            found = {} if failed is not None else done.result()
+            callback(
+                [found[name] for name in names if failed is None], user_data, "" if failed is None else str(failed)
+            )
 
-        self._pool.submit(work)
+        self._pool.submit(self._run, feed, run_options).add_done_callback(told)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -232,7 +245,7 @@ class InferenceSession(Session):
             self._wanted(list(iobinding.outputs))
             feed = self._feed(iobinding.inputs)
             iobinding.results = self._run(feed, run_options, outputs=into, on_device=on_device)
-        except (InvalidArgument, ValueError) as why:
+        except FAILURES as why:
             raise RuntimeError(f"Error in execution: {why}") from why
 
     def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
@@ -249,9 +262,10 @@ class InferenceSession(Session):
 
     def _feed(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs as gpucomp takes them: lists of a tensor's numbers become arrays."""
-        missing = [arg.name for arg in self._inputs if arg.name not in given and not arg.type.startswith("optional(")]
+        names = given.keys()
+        missing = [arg.name for arg in self._inputs if arg.name not in names and not arg.type.startswith("optional(")]
         if missing:
-            raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(given.keys())}).")
+            raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(names)}).")
         feed = dict(given)
         for name, value in feed.items():
             if type(value) is np.ndarray:
@@ -261,7 +275,7 @@ class InferenceSession(Session):
             if name in self._dtypes and not hasattr(value, "dtype"):
                 if not isinstance(value, (list, tuple)):
                     raise RuntimeError(f"Unable to handle object of type {type(value)}")
-                feed[name] = np.asarray(value, self._dtypes[name])
+                feed[name] = _array_of(value, self._dtypes[name])
         return feed
 
     def _run(
@@ -272,6 +286,8 @@ class InferenceSession(Session):
         outputs: Mapping[str, Any] | None = None,
         on_device: bool = False,
     ) -> dict[str, Any]:
+        if options is not None and not isinstance(options, RunOptions):
+            raise TypeError(f"run_options: RunOptions expected, found {type(options).__name__}")
         how = PLAIN
         if options is not None or outputs or on_device:
             stop = options.begin() if options is not None else None
@@ -288,6 +304,10 @@ class InferenceSession(Session):
             return found
         except InputError as why:
             raise error(InvalidArgument, f"{self._told(feed)}{why}") from why
+        except RunStoppedError as why:
+            raise error(Fail, f"{TERMINATED} {why}") from why
+        except ModelError as why:  # values that do not fit each other
+            raise error(Fail, str(why)) from why
         except GpucompError as why:
             with translated():
                 raise why
@@ -303,7 +323,7 @@ class InferenceSession(Session):
             if name not in args:
                 return f"Invalid input name: {name}: "
             arg = args[name]
-            if not arg.is_tensor or not hasattr(value, "dtype"):
+            if not arg.is_tensor or not isinstance(getattr(value, "dtype", None), np.dtype):
                 continue
             if (found := tensor_text(value.dtype)) != arg.type:
                 return f"Unexpected input data type. Actual: ({found}) , expected: ({arg.type}): "
@@ -331,6 +351,14 @@ class InferenceSession(Session):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("cannot pickle 'onnxruntime.InferenceSession' object")
+
+
+def _array_of(value: Any, dtype: np.dtype) -> np.ndarray:
+    """A list's numbers as an array. Raises ``RuntimeError`` if they are none of this type and one shape."""
+    try:
+        return np.asarray(value, dtype)
+    except (ValueError, TypeError, OverflowError) as why:
+        raise RuntimeError(f"Could not create tensor from given input list: {why}") from why
 
 
 def _of_specs(specs: Sequence[Any]) -> list[NodeArg]:

@@ -52,12 +52,18 @@ def test_a_row_has_the_ratio_and_an_application_that_failed_its_reason():
 
 
 def test_turns_alternate_and_answers_of_the_first_two_are_compared(monkeypatch):
-    asked = []
+    asked, modules = [], {"gpucomp": "gpucomp.ort", "onnxruntime": "onnxruntime"}
 
     def answers(name, engine, runs, cores, cache):
         asked.append(engine)
         slow = 2 if engine == "onnxruntime" else 1
-        return {"answers": [engine == "gpucomp"], "run_s": [0.1 * slow] * runs, "first_s": slow, "version": "1"}
+        return {
+            "answers": [engine == "gpucomp"],
+            "run_s": [0.1 * slow] * runs,
+            "first_s": slow,
+            "version": "1",
+            "module": modules[engine],
+        }
 
     monkeypatch.setattr(bench, "answers", answers)
     row = bench.measure("magika", 3, [0])
@@ -65,6 +71,9 @@ def test_turns_alternate_and_answers_of_the_first_two_are_compared(monkeypatch):
     assert asked == ["onnxruntime", "gpucomp", "gpucomp", "onnxruntime"]
     assert (row["answers"], row["differ"]) == (1, 1)
     assert row["onnxruntime_s"] == 2 * row["gpucomp_s"]
+    modules["gpucomp"] = "onnxruntime"
+    with pytest.raises(environment.Failed, match="did not use the engine"):
+        bench.measure("magika", 1, [0])
 
 
 def test_an_unknown_application_is_told(capsys):

@@ -82,3 +82,10 @@ def of_blocks() -> bytes:
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
     shape = np.array([-1, 7 * 13], np.int64)
     return bytes_of(nodes, [tensor("x", ["n", 13])], [tensor("y", ["m", 7 * 13])], {"shape": shape})
+
+
+def joined() -> bytes:
+    """y = the tensors of a sequence, one behind the other."""
+    node = helper.make_node("ConcatFromSequence", ["parts"], ["y"], axis=0)
+    parts = helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None)
+    return bytes_of([node], [parts], [tensor("y", ["n", 3])])

@@ -178,6 +178,74 @@ def test_sizes_that_nothing_says_beforehand_are_found_in_a_run(ort):
         assert np.array_equal(made.run(None, {"x": x[:rows]})[0], x[:rows].reshape(-1, 91))
 
 
+@BOTH
+def test_sequences_are_inputs_of_any_number_of_tensors(ort):
+    made, rows = session(ort, models.joined()), np.arange(15, dtype=np.float32).reshape(5, 3)
+
+    for parts in ([rows[:2], rows[2:]], [rows[:1], rows[1:2], rows[2:]], [rows]):
+        assert np.array_equal(made.run(None, {"parts": parts})[0], rows)
+
+
+def test_a_choosing_input_of_another_type_is_refused_and_does_not_count():
+    made, x = session(gpucomp.ort, models.branching()), np.ones(3, np.float32)
+    made.run(None, {"x": x, "rate": np.array(7, np.int64)})
+
+    for rate in (np.array(7, np.uint64), *(np.array(float(k)) for k in range(20))):
+        with pytest.raises(gpucomp.ort.capi.onnxruntime_pybind11_state.InvalidArgument):
+            made.run(None, {"x": x, "rate": rate})
+    assert made._programs._constants == ("rate",)
+
+
+@BOTH
+def test_a_run_in_the_background_that_fails_calls_back_too(ort):
+    done, told = threading.Event(), []
+
+    def callback(results, user_data, error):
+        told.append((list(results), bool(error)))
+        done.set()
+
+    session(ort, models.affine()).run_async(["z"], {"x": X[:, :2]}, callback, None)
+
+    assert done.wait(20)
+    assert told == [([], True)]
+
+
+def test_wrong_calls_are_told_by_their_types():
+    made = session(gpucomp.ort, models.affine())
+
+    with pytest.raises(TypeError, match="run_options"):
+        made.run(None, {"x": X}, 5)
+    with pytest.raises(TypeError, match="callback"):
+        made.run_async(None, {"x": X}, 5, None)
+    with pytest.raises(AttributeError, match="keys"):
+        made.run(None, [X])
+    with pytest.raises(RuntimeError, match="Could not create tensor from given input list"):
+        made.run(None, {"x": [[1, 2], [3]]})
+    with pytest.raises(gpucomp.ort.capi.onnxruntime_pybind11_state.InvalidArgument, match="datetime64"):
+        made.run(None, {"x": np.zeros((2, 3), "datetime64[s]")})
+    with pytest.raises(RuntimeError, match="99 is no element type"):
+        gpucomp.ort.OrtValue.ortvalue_from_shape_and_type([2], 99)
+
+
+def test_providers_that_cannot_be_set_leave_the_session_as_it_was():
+    made = session(gpucomp.ort, models.affine())
+
+    with pytest.raises(gpucomp.ort.capi.onnxruntime_pybind11_state.InvalidArgument):
+        made.set_providers([("GpucompExecutionProvider", {"target": "abacus"})])
+
+    assert made.get_providers() == CPU
+    np.testing.assert_allclose(made.run(["z"], {"x": X})[0], [2.5, 2.0])
+
+
+def test_an_optimized_model_of_another_kind_is_not_written(tmp_path):
+    options = gpucomp.ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "model.onnx")
+
+    with pytest.warns(UserWarning, match=r"nothing is written .*\.gpuc expected"):
+        gpucomp.ort.InferenceSession(models.affine(), options, providers=CPU)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_override_of_a_free_dimension_is_its_only_size():
     options = gpucomp.ort.SessionOptions()
     options.add_free_dimension_override_by_name("rows", 2)
