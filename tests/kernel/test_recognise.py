@@ -31,7 +31,12 @@ CASES = {
     "conv_depthwise": (ops.Conv, (f32(1, 9, 7, 6), f32(3, 2, 1, 6)), {**CONV, "group": 6}, "loops"),
     "conv_of_one_channel": (ops.Conv, (f32(1, 9, 7, 11), f32(3, 2, 11, 1)), CONV, "reduce"),
     "conv_of_one_channel_of_few": (ops.Conv, (f32(1, 9, 7, 6), f32(3, 2, 6, 1)), CONV, "loops"),
-    "conv_of_one_channel_nchw": (ops.Conv, (f32(1, 11, 9, 7), f32(1, 11, 3, 2)), {**CONV, "layout": "NCHW"}, "contraction"),
+    "conv_of_one_channel_nchw": (
+        ops.Conv,
+        (f32(1, 11, 9, 7), f32(1, 11, 3, 2)),
+        {**CONV, "layout": "NCHW"},
+        "contraction",
+    ),
     "conv_of_one_channel_in_depth": (ops.Conv, (f32(1, 9, 7, 22), f32(3, 2, 11, 2)), {**CONV, "group": 2}, "loops"),
     "conv_along_a_line_in_steps": (ops.Conv, (f32(1, 1, 41, 1), f32(1, 13, 1, 1)), LINE, "reduce"),
     "conv_along_a_line": (ops.Conv, (f32(1, 1, 41, 1), f32(1, 13, 1, 1)), {**LINE, "strides": (1, 1)}, "contraction"),
