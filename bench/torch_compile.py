@@ -140,13 +140,11 @@ def breaks() -> int:
 
 
 def compiled(model: Any, backend: str) -> Callable[..., Any]:
-    torch = import_module("torch")
-    torch.compiler.reset()
     if backend == "eager":
         eager: Callable[..., Any] = model
         return eager
     own = import_module("gpucomp.torch").backend if backend == "gpucomp" else backend
-    found: Callable[..., Any] = torch.compile(model, backend=own)
+    found: Callable[..., Any] = import_module("torch").compile(model, backend=own)
     return found
 
 
@@ -191,12 +189,13 @@ def in_a_process(name: str, backend: str, folder: Path, threads: int) -> dict[st
 def speed(name: str, backends: Sequence[str], seconds: float) -> dict[str, Any]:
     """Median seconds of a call, and errors, for each backend; they take turns."""
     torch = import_module("torch")
+    torch.compiler.reset()  # of the model before
     model, given = net(name)
     with torch.no_grad():
         wanted = flat(model(*given))
         calls, errors = {}, {}
         for backend in backends:
-            run = compiled(model, backend) if backend != "gpucomp" else _kept(model)
+            run = compiled(model, backend)
             try:
                 errors[backend] = error(flat(run(*given)), wanted)
             except (RuntimeError, NotImplementedError) as problem:  # inductor's, for what it cannot compile
@@ -211,12 +210,6 @@ def speed(name: str, backends: Sequence[str], seconds: float) -> dict[str, Any]:
                 run(*given)
                 times[backend] += turn(lambda run=run: run(*given), seconds / ROUNDS)  # type: ignore[misc]
     return {"ms": {backend: 1e3 * float(np.median(found)) for backend, found in times.items()}, "errors": errors}
-
-
-def _kept(model: Any) -> Callable[..., Any]:
-    """As ``compiled``, without a reset, which would end those before."""
-    found: Callable[..., Any] = import_module("torch").compile(model, backend=import_module("gpucomp.torch").backend)
-    return found
 
 
 def turn(call: Callable[[], Any], seconds: float) -> list[float]:

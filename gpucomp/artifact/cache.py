@@ -11,7 +11,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +64,21 @@ def write(path: Path, content: bytes) -> None:
     except OSError:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def export(folder: Path | None, key: str, make: Callable[[], bytes]) -> tuple[bytes, bool]:
+    """A model in ONNX's format by its ``key``, a digest, and whether it was there; else ``make`` gives it, and it is kept.
+
+    Without a ``folder``, or in one that cannot be written, nothing is kept. Raises what ``make`` raises.
+    """
+    place = None if folder is None else folder / "exports" / key[:2] / f"{key}.onnx"
+    if place is not None and (known := read(place)):
+        return known, True
+    content = make()
+    if place is not None:
+        with contextlib.suppress(OSError):
+            write(place, content)
+    return content, False
 
 
 def entries(folder: Path) -> list[Entry]:

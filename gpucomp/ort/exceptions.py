@@ -113,14 +113,19 @@ def error(kind: type[Exception], text: str) -> Exception:
     return kind(f"[ONNXRuntimeError] : {number} : {name} : {text}")
 
 
+def theirs(found: GpucompError) -> Exception:
+    """The exception of onnxruntime's that one of gpucomp's becomes. Its code stays in the message."""
+    kind = next((kind for ours, kind in BECOMES if isinstance(found, ours)), Fail)
+    return error(CODES.get(found.code, kind), str(found))
+
+
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise gpucomp's errors of a block as onnxruntime's. Their codes stay in the message."""
+    """Raise gpucomp's errors of a block as onnxruntime's."""
     try:
         yield
     except GpucompError as found:
-        kind = next((theirs for ours, theirs in BECOMES if isinstance(found, ours)), Fail)
-        raise error(CODES.get(found.code, kind), str(found)) from found
+        raise theirs(found) from found
 
 
 FAILURES: tuple[type[Exception], ...] = (*STATUS, ValueError, RuntimeError)  # of a run

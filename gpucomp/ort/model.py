@@ -11,6 +11,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto, helper
 
 from gpucomp.ir.dim import Dim
+from gpucomp.runtime.inputs import TensorSpec
 
 # names of element types in onnxruntime's texts, by ONNX's numbers
 ELEMENTS = {
@@ -123,7 +124,7 @@ def overridable(graph: GraphProto) -> list[NodeArg]:
     return [_node_arg(info) for info in graph.input if info.name in constants]
 
 
-def outputs_of(graph: GraphProto, known: Sequence[Any] = ()) -> list[NodeArg]:
+def outputs_of(graph: GraphProto, known: Sequence[TensorSpec] = ()) -> list[NodeArg]:
     """The outputs. ``known`` are those of the executable: they have shapes where the file has none."""
     shapes = {spec.name: [_size(n) for n in spec.shape] for spec in known}
     found = []
@@ -132,6 +133,12 @@ def outputs_of(graph: GraphProto, known: Sequence[Any] = ()) -> list[NodeArg]:
         has_shape = arg.is_tensor and info.type.tensor_type.HasField("shape")
         found.append(arg if has_shape or arg.name not in shapes else NodeArg(arg.name, arg.type, shapes[arg.name]))
     return found
+
+
+def of_specs(specs: Sequence[TensorSpec]) -> list[NodeArg]:
+    """The inputs or outputs of an executable."""
+    types = [tensor_text(spec.plain) if spec.plain is not None else "tensor(string)" for spec in specs]
+    return [NodeArg(spec.name, kind, [_size(n) for n in spec.shape]) for spec, kind in zip(specs, types, strict=True)]
 
 
 def metadata_of(proto: ModelProto) -> ModelMetadata:

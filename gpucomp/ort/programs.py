@@ -19,6 +19,7 @@ from onnx import GraphProto, ModelProto, TensorProto, TypeProto
 from gpucomp.compiling import compile
 from gpucomp.errors import InputError, ModelError, UnsupportedError, quote
 from gpucomp.ir.dim import ANY, MOST, NAME, Dim
+from gpucomp.ir.dims import has_dims
 from gpucomp.loading import load
 from gpucomp.runtime.executable import Executable
 
@@ -144,7 +145,7 @@ class Programs:
         """The executable for ``key``, compiled now unless it was before. Raises again what compiling it raised."""
         found = self._kept.get(key)
         if found is None:
-            how = self._how | further | ({"specialise": "never"} if not _has_dims(shapes) else {})
+            how = self._how | further | ({} if has_dims(shapes) else {"specialise": "never"})
             try:
                 found = compile(model or self._model, shapes=shapes or None, constants=dict(values) or None, **how)
                 found.use_threads(self._threads)
@@ -250,10 +251,6 @@ def _named(model: Path | bytes, proto: ModelProto, keep: Callable[[str], bool]) 
             if dim.dim_param and not keep(dim.dim_param):
                 dim.ClearField("dim_param")
     return bytes(changed.SerializeToString(deterministic=True))
-
-
-def _has_dims(shapes: Mapping[str, Any]) -> bool:
-    return any(isinstance(n, Dim) for shape in shapes.values() for n in shape)
 
 
 def _key(values: Feed) -> Key:

@@ -19,7 +19,7 @@ from gpucomp.ort import model as models
 from gpucomp.ort import providers as known
 from gpucomp.ort.binding import IOBinding
 from gpucomp.ort.enums import OrtAllocatorType, OrtMemType
-from gpucomp.ort.exceptions import FAILURES, Fail, InvalidArgument, NoSuchFile, error, translated
+from gpucomp.ort.exceptions import FAILURES, Fail, InvalidArgument, NoSuchFile, error, theirs, translated
 from gpucomp.ort.model import ModelMetadata, NodeArg, tensor_text
 from gpucomp.ort.options import ENTRIES, RunOptions, SessionOptions
 from gpucomp.ort.profiling import Profile
@@ -107,7 +107,7 @@ class InferenceSession(Session):
             self._meta = ModelMetadata()
             self._chosen, self._arguments = {known.provider_of(self._one.target): {}}, {"target": self._one.target}
             self._overridable: list[NodeArg] = []
-            self._inputs, self._outputs = _of_specs(self._one.inputs), _of_specs(self._one.outputs)
+            self._inputs, self._outputs = models.of_specs(self._one.inputs), models.of_specs(self._one.outputs)
         else:
             proto, _ = read(self._model)
             graph = proto.graph
@@ -309,8 +309,7 @@ class InferenceSession(Session):
         except ModelError as why:  # values that do not fit each other
             raise error(Fail, str(why)) from why
         except GpucompError as why:
-            with translated():
-                raise why
+            raise theirs(why) from why
 
     @property
     def _on_cpu(self) -> bool:
@@ -359,11 +358,3 @@ def _array_of(value: Any, dtype: np.dtype) -> np.ndarray:
         return np.asarray(value, dtype)
     except (ValueError, TypeError, OverflowError) as why:
         raise RuntimeError(f"Could not create tensor from given input list: {why}") from why
-
-
-def _of_specs(specs: Sequence[Any]) -> list[NodeArg]:
-    return [NodeArg(spec.name, _type_of(spec), [models._size(n) for n in spec.shape]) for spec in specs]
-
-
-def _type_of(spec: Any) -> str:
-    return tensor_text(spec.plain) if spec.plain is not None else "tensor(string)"

@@ -89,7 +89,7 @@ class AnyShapeExecutable(Executable):
         """Whether sizes that are run often get an executable of their own, which a thread compiles."""
         self._ready = {}
         declared = {tuple(sizes[name] for name in self.dims): (sizes, exe) for sizes, exe in self._fixed}
-        make = self._make_in_background if background and self._make is not None else None
+        make = self._make_at if background and self._make is not None else None
         wanted = isinstance(self.program, OpenProgram) and (declared or make is not None)
         self._specialiser = Specialiser(make, self._prepare, declared) if wanted else None
 
@@ -104,9 +104,10 @@ class AnyShapeExecutable(Executable):
         """What became of each set of sizes that has, or was to get, an executable of its own."""
         return self._specialiser.report() if self._specialiser is not None else ()
 
-    def _make_in_background(self, sizes: Mapping[str, int], progress: Progress) -> Executable:
+    def _make_at(self, sizes: Mapping[str, int], progress: Progress | None = None) -> Executable:
         assert self._make is not None
-        made = self._make(self._shapes.at(sizes), progress=progress)
+        shapes = self._shapes.at(sizes)
+        made = self._make(shapes) if progress is None else self._make(shapes, progress=progress)
         made.use_threads(self._threads_of_a_run)
         return made
 
@@ -340,8 +341,7 @@ class AnyShapeExecutable(Executable):
             made = next((exe for declared, exe in self._fixed if declared == sizes), None)
             if made is None and self._make is None:
                 self._refuse_sizes(sizes)
-            made = made or self._make(self._shapes.at(sizes))  # type: ignore[misc]
-            made.use_threads(self._threads_of_a_run)
+            made = made or self._make_at(sizes)
             self._digests[made] = _digests_of(made.weights)
             self._take_known(made, self._digests[made])
             return self._keep(key, made)

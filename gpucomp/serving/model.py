@@ -89,11 +89,12 @@ def _cannot(entry: Entry, why: str) -> ServingError:
 
 def open_inputs(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """The shapes to compile an ONNX model for: those ``given``, and a name for every size that it leaves open."""
-    from gpucomp.frontend.onnx.loader import declared_shapes, read
+    from gpucomp.frontend.onnx.loader import Source, declared_shapes, read
 
-    declared = declared_shapes(path)
+    source = Source(*read(path))
+    declared = declared_shapes(source)
     found = dict(given)
-    for info in read(path)[0].graph.input:
+    for info in source.proto.graph.input:
         shape = declared.get(info.name, ())
         if info.name in found or None not in shape:
             continue

@@ -6,7 +6,6 @@ the model has them as inputs, so that it is the same whatever their values are.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
@@ -293,19 +292,10 @@ def _model(
 ) -> tuple[bytes, bool]:
     """The model's bytes, and whether they were in the cache."""
     copy = fx.GraphModule(module, graph)
-    place = None
-    if (folder := config.current().cache) is not None:
-        about = [FORMAT, torch.__version__, onnxscript.__version__, onnx_ir.__version__, copy.code]
-        about += [_described(node.meta["val"]) for node in graph.nodes if "val" in node.meta]
-        key = hashlib.sha256(repr(about).encode()).hexdigest()
-        place = folder / "exports" / key[:2] / f"{key}.onnx"
-        if known := files.read(place):
-            return known, True
-    model = to_onnx(_program(copy, inputs, outputs))
-    if place is not None:
-        with contextlib.suppress(OSError):  # a cache that cannot be written
-            files.write(place, model)
-    return model, False
+    about = [FORMAT, torch.__version__, onnxscript.__version__, onnx_ir.__version__, copy.code]
+    about += [_described(node.meta["val"]) for node in graph.nodes if "val" in node.meta]
+    key = hashlib.sha256(repr(about).encode()).hexdigest()
+    return files.export(config.current().cache, key, lambda: to_onnx(_program(copy, inputs, outputs)))
 
 
 def _described(value: object) -> str:

@@ -15,7 +15,7 @@ from torch import fx
 
 from gpucomp.compiling import compile
 from gpucomp.errors import InputError, ModelError, UnsupportedError, internal_error, several
-from gpucomp.ir.dim import Dim
+from gpucomp.ir.dims import has_dims
 from gpucomp.runtime.executable import Executable
 from gpucomp.torch.capture import Given, Taken, captured
 from gpucomp.torch.exporter import BEYOND_IT
@@ -57,7 +57,6 @@ class Region:
         constants = {**self._graph.constants, **{names[n]: tensor for n, tensor in weights.items()}}
         fed = [one for one in self._graph.taken if one.position not in weights]
         shapes = {one.name: one.shape for one in fed if one.shape is not None}
-        any_size = any(isinstance(extent, Dim) for shape in shapes.values() for extent in shape)
         target = self._settings.target or self._device.type
         if self._device.type == "cuda" and (not target.startswith("cuda") or self._device.index):
             raise UnsupportedError(f"tensors on {self._device}, and the target is {target}", code="GPC4021")
@@ -65,7 +64,7 @@ class Region:
             raise UnsupportedError("results in bf16 on a GPU, where cupy has no arrays of that type", code="GPC4021")
         model, folder = with_weights(self._graph.model, constants)
         try:
-            exe = compile(model, target=target, shapes=shapes, **self._settings.arguments(any_size))
+            exe = compile(model, target=target, shapes=shapes, **self._settings.arguments(has_dims(shapes)))
         except BEYOND_IT as error:  # a bug of the compiler leaves the graph to eager too, and is told
             raise internal_error(error) from error
         _require_results(exe, self._graph.given)

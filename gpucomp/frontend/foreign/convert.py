@@ -70,30 +70,29 @@ def _converted(path: Path, converter: Converter) -> tuple[bytes, dict[str, Any]]
             f"{install(converter.extra)}",
             code="GPC5003",
         )
-    place = _place(path, converter)
-    if place is not None and (known := files.read(place)):
-        return known, shapes_in(known)
+    folder = config.current().cache
+    key = "" if folder is None else _key(path, converter)
+    content, _ = files.export(folder, key, lambda: _written(path, converter))
+    return content, shapes_in(content)
+
+
+def _written(path: Path, converter: Converter) -> bytes:
+    """What the converter makes of ``path``: a model, else ``ModelError`` (GPC3090)."""
     with tempfile.TemporaryDirectory(prefix="gpucomp-") as folder:
         target = Path(folder) / "model.onnx"
         _run(path, converter, target)
         content = target.read_bytes()
     try:
-        shapes = shapes_in(content)
+        shapes_in(content)
     except ValueError as error:
         raise ModelError(
             f"{quote(path)}, {converter.title}: its converter wrote no model: {error}", code="GPC3090"
         ) from error
-    if place is not None:
-        with contextlib.suppress(OSError):  # a cache that cannot be written
-            files.write(place, content)
-    return content, shapes
+    return content
 
 
-def _place(path: Path, converter: Converter) -> Path | None:
-    """Where a conversion is kept: it depends on the files, and on the versions of what reads them."""
-    folder = config.current().cache
-    if folder is None:
-        return None
+def _key(path: Path, converter: Converter) -> str:
+    """What a conversion depends on: the files, and the versions of what reads them."""
     digest = hashlib.sha256(f"{FORMAT} {converter.program} {list(_versions(converter))}".encode())
     try:
         for one in _content(path):
@@ -102,7 +101,7 @@ def _place(path: Path, converter: Converter) -> Path | None:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     except OSError as error:
         raise ModelError(f"{quote(path)} cannot be read: {error.strerror}", code="GPC3001") from error
-    return folder / "exports" / digest.hexdigest()[:2] / f"{digest.hexdigest()}.onnx"
+    return digest.hexdigest()
 
 
 def _versions(converter: Converter) -> Iterator[str]:
