@@ -216,7 +216,7 @@ def test_all_floats_are_normalised(dtype):
 
     expected = (wide - wide.mean((0, 3), keepdims=True)) / (wide.std((0, 3), keepdims=True) + 1e-9)
     assert found.dtype == dtype
-    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=0, atol=4 * ml_dtypes.finfo(dtype).eps)
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=0, atol=4 * float(ml_dtypes.finfo(dtype).eps))
 
 
 def test_the_loss_of_brain_floats():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,11 +72,11 @@ REFUSED: Mapping[str, str] = {
 def converter_of(path: Path) -> Converter | None:
     """Who converts a file; ``None`` if it is to be read as ONNX. Raises ``UsageError`` (GPC2054) for what nobody converts."""
     suffix = path.suffix.lower()
-    if path.is_dir() and (path / "saved_model.pb").is_file():
+    if os.path.isfile(path / "saved_model.pb"):  # no name is an error
         return SAVED_MODEL
     if path.name.endswith("-symbol.json"):
         suffix = ".params"
-    if suffix == ".json" and path.with_suffix(".pdiparams").is_file():  # what PaddlePaddle 3 writes
+    if suffix == ".json" and os.path.isfile(path.with_suffix(".pdiparams")):  # what PaddlePaddle 3 writes
         suffix = ".pdmodel"
     if suffix in REFUSED:
         raise UsageError(f"{quote(path)} {REFUSED[suffix]}", code="GPC2054")
