@@ -172,6 +172,8 @@ def read(path: Path, *, sealed: str) -> dict[str, memoryview]:
             view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise ArtifactError(f"cannot read {quote(path)}: {error.strerror}", code="GPC7005") from error
+    except ValueError:
+        raise ArtifactError(f"cannot read {quote(path)}: no file can have this name", code="GPC7005") from None
     layout = _layout(_entries(path, view))
     if layout.total != len(view):
         raise _bad(path, f"its members take {layout.total} bytes and the file has {len(view)}: truncated or extended")

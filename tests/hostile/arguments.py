@@ -46,6 +46,20 @@ compiling("model_path_with_nul", "GPC3001", lambda: "a\0b.onnx")
 compiling("model_path_of_a_megabyte", "GPC3001", lambda: "x" * 10**6)
 compiling("model_path_empty", "GPC3001", lambda: "")
 compiling("model_path_with_surrogates", "GPC3001", lambda: "\udcff.onnx")
+
+
+def loading(name: str, path: str) -> None:
+    def prepare(folder: Path) -> Act:
+        import gpucomp
+
+        return partial(gpucomp.load, path)
+
+    add(f"arguments/{name}", "GPC7005", prepare)
+
+
+for name, path in {"nul": "a\0b", "a_megabyte": "x" * 10**6, "surrogates": "\udcff"}.items():
+    compiling(f"exported_path_with_{name}", "GPC3001", lambda path=path: f"{path}.pt2")
+    loading(f"artifact_path_with_{name}", f"{path}.gpucomp")
 compiling("model_of_memory", OK, lambda: memoryview(relu()))
 
 opened("shapes_nan", "GPC2110", ["N", 3], {"x": (float("nan"), 3)})

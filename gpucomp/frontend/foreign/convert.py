@@ -101,6 +101,8 @@ def _key(path: Path, converter: Converter) -> str:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     except OSError as error:
         raise ModelError(f"{quote(path)} cannot be read: {error.strerror}", code="GPC3001") from error
+    except ValueError:
+        raise ModelError(f"{quote(path)}: no file can have this name", code="GPC3001") from None
     return digest.hexdigest()
 
 
