@@ -29,6 +29,7 @@ import numpy as np
 
 from bench.options import add_shared, parser_of
 from gpucomp import config
+from gpucomp.device.processor import model_name
 
 ROUNDS, LEAST_CALLS, REST_S = 5, 3, 0.3  # threads of a backend whose turn has ended spin for a while
 BACKENDS = ("eager", "inductor", "gpucomp")
@@ -309,6 +310,8 @@ def main(given: Sequence[str] | None = None) -> None:
         if asked.first:
             print(json.dumps(first_call(asked.models[0], asked.first)))
             return
+        about = f"torch {torch.__version__}, {asked.threads} threads, {len(os.sched_getaffinity(0))} cores of {model_name()}"
+        about = f"`python -m bench.torch_compile {' '.join(sys.argv[1:])}`: {about}".replace(" `", "`")
         rows = []
         for name in asked.models or MODELS:
             try:
@@ -317,12 +320,10 @@ def main(given: Sequence[str] | None = None) -> None:
                 print(f"{name} is left out: {problem.name} is not installed", file=sys.stderr)
                 continue
             print("  ".join(f"{title} {cell}" for title, cell in zip(HEAD, cells(rows[-1]), strict=True)), flush=True)
-    about = f"torch {torch.__version__}, {asked.threads} threads, {len(os.sched_getaffinity(0))} processors here"
-    about = f"`python -m bench.torch_compile {' '.join(sys.argv[1:])}`: {about}".replace(" `", "`")
-    if asked.markdown:
-        asked.markdown.write_text(markdown(rows, about), encoding="utf-8")
-    if asked.json:
-        asked.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1), encoding="utf-8")
+            if asked.markdown:
+                asked.markdown.write_text(markdown(rows, about), encoding="utf-8")
+            if asked.json:
+                asked.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":
