@@ -62,6 +62,7 @@ class Region:
             raise UnsupportedError(f"tensors on {self._device}, and the target is {target}", code="GPC4021")
         if self._device.type == "cuda" and any(one.dtype is torch.bfloat16 for one in self._graph.given):
             raise UnsupportedError("results in bf16 on a GPU, where cupy has no arrays of that type", code="GPC4021")
+        watch = Watch(weights)  # before they are read: another thread may write into them meanwhile
         model, folder = with_weights(self._graph.model, constants)
         try:
             exe = compile(model, target=target, shapes=shapes, **self._settings.arguments(has_dims(shapes)))
@@ -70,7 +71,7 @@ class Region:
         _require_results(exe, self._graph.given)
         exe.open()
         self._part.compiled(exe, time.perf_counter() - began, len(constants))
-        return _State(exe, Watch(weights), fed, self._graph.given, self._device, folder)
+        return _State(exe, watch, fed, self._graph.given, self._device, folder)
 
     def __call__(self, *args: Any) -> Any:
         """Raises ``DeviceError`` and ``RunStoppedError`` as ``Executable.run``."""
