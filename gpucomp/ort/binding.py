@@ -76,8 +76,8 @@ class IOBinding:
         return self.get_outputs()
 
     def copy_outputs_to_cpu(self) -> list[Any]:
-        """The outputs of the last run as numpy arrays, or as lists and dicts of them."""
-        return [one.numpy() if one.is_tensor() else one.value for one in self.get_outputs()]
+        """Copies of the outputs of the last run as numpy arrays, or as lists and dicts of them. No later run writes to them."""
+        return [np.array(one.numpy()) if one.is_tensor() else one.value for one in self.get_outputs()]
 
     def clear_binding_inputs(self) -> None:
         self.inputs.clear()

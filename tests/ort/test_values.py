@@ -116,6 +116,22 @@ def test_inputs_are_bound_at_an_address_and_outputs_to_a_device(ort):
 
 
 @BOTH
+def test_copies_of_outputs_outlive_later_runs(ort):
+    made = ort.InferenceSession(models.affine(), providers=CPU)
+    binding, z = made.io_binding(), np.zeros(2, np.float32)
+    binding.bind_ortvalue_output("z", ort.OrtValue.ortvalue_from_numpy(z))
+    binding.bind_cpu_input("x", X)
+    made.run_with_iobinding(binding)
+    kept = binding.copy_outputs_to_cpu()[0]
+
+    binding.bind_cpu_input("x", X + 1)
+    made.run_with_iobinding(binding)
+
+    np.testing.assert_allclose(kept, [2.5, 2.0])
+    assert not np.allclose(z, kept)
+
+
+@BOTH
 def test_wrong_bindings_are_runtime_errors(ort):
     made = ort.InferenceSession(models.affine(), providers=CPU)
     binding = made.io_binding()
