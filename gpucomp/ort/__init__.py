@@ -19,6 +19,7 @@ from typing import Any
 
 from gpucomp.ort import capi
 from gpucomp.ort.binding import IOBinding
+from gpucomp.ort.capi import onnxruntime_inference_collection, onnxruntime_pybind11_state  # noqa: F401 - capi's attributes
 from gpucomp.ort.enums import (
     ExecutionMode,
     ExecutionOrder,
