@@ -31,8 +31,11 @@ from torch.utils import _pytree
 
 from gpucomp import config
 from gpucomp.artifact import cache as files
+from gpucomp.errors import UnsupportedError
 from gpucomp.ir.dim import ANY, MOST, Dim
 from gpucomp.torch.exporter import LIFTED, to_onnx
+from gpucomp.torch.graphs import copied, is_tensor, memory_of
+from gpucomp.torch.masks import with_zeros
 
 FORMAT = 1
 
@@ -86,7 +89,9 @@ class Captured:
 
 def captured(module: fx.GraphModule) -> Captured:
     """Raises ``UnsupportedError`` (GPC4021) if the exporter cannot translate the graph."""
-    graph, arguments = _copied(module)
+    module = with_zeros(module)
+    graph = copied(module).graph
+    arguments = list(graph.find_nodes(op="placeholder"))
     constants = _lifted(module, graph)
     for operator in LIFTED:
         for node in graph.find_nodes(op="call_function", target=operator):
@@ -99,20 +104,16 @@ def captured(module: fx.GraphModule) -> Captured:
             graph.erase_node(node)
     inputs = list(graph.find_nodes(op="placeholder"))
     position = {node.name: number for number, node in enumerate(arguments)}
+    if other := next(
+        (n for n in inputs if isinstance(n.meta["val"], torch.SymFloat | torch.SymBool | float | bool)), None
+    ):
+        raise UnsupportedError(f"argument {other.name!r} is no tensor and no whole number", code="GPC4021")
     taken = tuple(
         Taken(position[node.name], node.name, _shape(node.meta["val"])) for node in inputs if node.name in position
     )
     used = {node.name: constants[node.name] for node in inputs if node.name in constants}
     model, found = _model(module, graph, inputs, outputs) if outputs else (b"", False)
     return Captured(model, found, taken, given, used, results, after, _is_alone(module))
-
-
-def _copied(module: fx.GraphModule) -> tuple[fx.Graph, list[fx.Node]]:
-    """A copy of the graph, and its placeholders in the order of the arguments."""
-    graph = fx.Graph()
-    result = graph.graph_copy(module.graph, {})
-    graph.output(result)
-    return graph, list(graph.find_nodes(op="placeholder"))
 
 
 def _lifted(module: fx.GraphModule, graph: fx.Graph) -> dict[str, torch.Tensor]:
@@ -172,7 +173,7 @@ def _results(
     """
     (output,) = graph.find_nodes(op="output")
     wanted = (output.args[0],) if isinstance(output.args[0], fx.Node) else tuple(output.args[0])
-    shared = Counter(memory_of(node) for node in dict.fromkeys(wanted) if is_tensor(node))
+    shared = Counter(memory_of(node) for node in dict.fromkeys([*wanted, *arguments]) if is_tensor(node))
     roots: dict[fx.Node, None] = {}  # what the model computes, each once
     places: list[tuple[int, fx.Node | None]] = []  # of the results: 0 an argument, 1 a root, 2 what is computed after
     for node in wanted:
@@ -213,15 +214,6 @@ def _stored(graph: fx.Graph, output: fx.Node, roots: list[fx.Node]) -> tuple[tup
         given.append(Given(stored.name, tuple(order.index(axis) for axis in range(len(order))), value.dtype, shape))
     output.args = (tuple(nodes),)
     return tuple(given), nodes
-
-
-def is_tensor(node: object) -> bool:
-    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
-
-
-def memory_of(node: fx.Node) -> int:
-    """What is equal for tensors of the same memory."""
-    return int(node.meta["val"].untyped_storage()._cdata)
 
 
 def _root(node: fx.Node) -> fx.Node:

@@ -14,9 +14,10 @@ from torch._dynamo.exc import TorchDynamoException
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 
-from gpucomp.errors import GpucompError, UnsupportedError, UsageError, quote
+from gpucomp.errors import GpucompError, UnsupportedError, UsageError, internal_error, quote
 from gpucomp.torch import reports
 from gpucomp.torch.exporter import BEYOND_IT, pieces
+from gpucomp.torch.graphs import copied
 from gpucomp.torch.operators import tensor_objection
 from gpucomp.torch.partition import compiled_parts
 from gpucomp.torch.reports import Graph
@@ -88,8 +89,12 @@ def _compiled(module: fx.GraphModule, given: Sequence[Any], settings: Settings, 
     assert traced.module is not None, "AOTAutograd calls one of its compilers"
     # not inside the trace, where every tensor is a fake one
     weights = _weights(traced.module, arguments, traced.metadata)
-    run = compiled_parts(traced.module, weights, settings, graph)
-    traced.run = Verified(run, traced.module.forward, settings, graph) if settings.verify else run
+    eager = copied(traced.module) if settings.verify else traced.module  # the parts are cut out of the other
+    try:
+        run = compiled_parts(traced.module, weights, settings, graph)
+    except BEYOND_IT as error:
+        raise internal_error(error) from error
+    traced.run = Verified(run, eager.forward, settings, graph) if settings.verify else run
     return found
 
 

@@ -20,6 +20,7 @@ from torch import fx
 
 from gpucomp.errors import DeviceError, UnsupportedError, quote
 from gpucomp.extras import install
+from gpucomp.torch.decompositions import TABLE, TORCHS
 from gpucomp.torch.operators import Missing, refused
 
 # what the exporter raises where a graph is beyond it; its passes were written for what its own tracer gives
@@ -36,9 +37,6 @@ BEYOND_IT = (
 
 # each makes a tensor of the graph's own from one that the graph has as a constant
 LIFTED = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)
-
-# the exporter translates these as if they were not in training; torch can take them apart
-_WRONG = (torch.ops.aten._native_batch_norm_legit_functional.default,)
 
 
 @dataclass(frozen=True)
@@ -74,12 +72,14 @@ def _pieces() -> Pieces:
         decomp, registration, passes, core = (importlib.import_module(f"{inside}.{name}") for name in names)
         program = importlib.import_module("torch.export.exported_program")
         registry = registration.ONNXRegistry.from_torchlib()
-    known = set(decomp.get_onnx_implemented_overloads(registry))
+    known = set(decomp.get_onnx_implemented_overloads(registry)) - {*TORCHS}
     table = decomp.create_onnx_friendly_decomposition_table(known)
     composite, apart = program._split_decomp_table_to_cia_and_python_decomp(dict(table))
-    apart |= torch._decomp.get_decompositions(_WRONG)
-    for operator in LIFTED:
-        apart.pop(operator, None)  # what takes these apart reads the tensor itself, which a trace does not have
+    apart |= TABLE
+    for operator in [*apart]:
+        # what takes a constant apart reads the tensor itself, which a trace does not have; random numbers must be torch's
+        if operator in LIFTED or torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ()):
+            del apart[operator]
     return Pieces(
         registry,
         apart,

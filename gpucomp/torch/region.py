@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from gpucomp.compiling import compile
-from gpucomp.errors import InputError, ModelError, UnsupportedError, internal_error, several
+from gpucomp.errors import GpucompError, InputError, ModelError, UnsupportedError, internal_error, several
 from gpucomp.ir.dims import has_dims
 from gpucomp.runtime.executable import Executable
 from gpucomp.torch.capture import Given, Taken, captured
@@ -42,14 +42,19 @@ class Region:
         self._graph = captured(module)
         part.export_s, part.export_cached = time.perf_counter() - began, self._graph.found
         used = {one.position for one in self._graph.taken}
-        # a tensor made in inference mode has no count of what is written into it
-        self._weights = {n: t for n, t in weights.items() if n in used and not t.is_inference()}
+        # what is written into a tensor that was made in inference mode is not counted, nor what other processes write
+        watched = {
+            n: t
+            for n, t in weights.items()
+            if n in used and not t.is_inference() and not (t.device.type == "cpu" and t.is_shared())
+        }
         self._changes: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._device = _device(module)
         self._state: _State | None = None  # where all results are views of arguments
         if self._graph.given:
-            self._state = self._compiled(self._weights)
+            self._state = self._compiled(watched)
+        self._given_up = False
 
     def _compiled(self, weights: Mapping[int, torch.Tensor]) -> _State:
         began = time.perf_counter()
@@ -74,10 +79,19 @@ class Region:
         return _State(exe, watch, fed, self._graph.given, self._device, folder)
 
     def __call__(self, *args: Any) -> Any:
-        """Raises ``DeviceError`` and ``RunStoppedError`` as ``Executable.run``."""
+        """Raises ``DeviceError`` and ``RunStoppedError`` as ``Executable.run``, and with ``strict`` what ``compile`` raises."""
+        if self._given_up:
+            return self._eager(*args)
         state = self._state  # one object, so that a call in another thread has all of one model
         if state is not None and not state.watch.same(args):
-            state = self._renewed(args)
+            try:
+                state = self._renewed(args)
+            except GpucompError as error:
+                if self._settings.strict:
+                    raise
+                self._part.note(f"it runs in eager from now on, as it could not be compiled again: {error.message}")
+                self._given_up = True
+                return self._eager(*args)
         try:
             found = [*args] if state is None else state.run(args)
         except (InputError, ModelError, UnsupportedError) as error:  # sizes that it cannot be compiled for

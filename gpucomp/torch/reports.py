@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from torch import fx
@@ -126,7 +127,7 @@ def _place(module: fx.GraphModule) -> str:
 
 def withdraw(graph: Graph) -> None:
     """Forget a graph that Dynamo will hand over again in another form."""
-    with _lock:
+    with _lock, suppress(ValueError):  # another thread may have called ``reset``
         _graphs.remove(graph)
 
 

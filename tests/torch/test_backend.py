@@ -18,32 +18,9 @@ from torch import nn  # noqa: E402
 from torch._dynamo.exc import BackendCompilerFailed  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from tests.torch.calls import assert_same, compiled, graphs, leaves  # noqa: E402
+
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch about torch
-
-
-def compiled(function, *, strict=True, dynamic=None, **options):
-    """By default, whatever cannot be compiled is an error."""
-    return torch.compile(
-        function, backend=gpucomp_torch.backend, options={"strict": strict, **options}, dynamic=dynamic
-    )
-
-
-def graphs():
-    return gpucomp_torch.report().graphs
-
-
-def leaves(value):
-    return torch.utils._pytree.tree_leaves(value)
-
-
-def assert_same(found, wanted, tolerance=1e-5):
-    for a, b in zip(leaves(found), leaves(wanted), strict=True):
-        if not isinstance(b, torch.Tensor):
-            assert a == b
-            continue
-        assert (a.dtype, a.device, a.shape, a.stride()) == (b.dtype, b.device, b.shape, b.stride())
-        assert not a.requires_grad
-        torch.testing.assert_close(a, b.detach(), rtol=tolerance, atol=tolerance)
 
 
 class Net(nn.Module):
@@ -451,29 +428,6 @@ def test_the_report_is_for_people():
     assert "any size" in lines[3]
 
 
-@pytest.mark.parametrize(
-    ("function", "operator"),
-    [
-        (lambda x: functional.avg_pool2d(x, 2, divisor_override=3), "avg_pool2d"),
-        (lambda x: functional.interpolate(x, scale_factor=0.6), "upsample_nearest2d"),
-        (
-            lambda x: functional.interpolate(x, scale_factor=1.7, mode="bilinear", align_corners=True),
-            "upsample_bilinear2d",
-        ),
-        (
-            lambda x: functional.interpolate(x, scale_factor=0.6, mode="bilinear", antialias=True),
-            "_upsample_bilinear2d_aa",
-        ),
-        (lambda x: x.flatten().scatter_reduce(0, x.flatten().argsort() // 2, x.flatten(), "mean"), "scatter_reduce"),
-    ],
-)
-def test_operators_that_are_others_in_onnx_stay_in_eager(function, operator):
-    x = torch.randn(1, 2, 6, 8)
-
-    assert_same(compiled(function, strict=False)(x), function(x))
-    assert operator in str(graphs()[0].eager)
-
-
 def test_results_of_another_shape_than_torchs_stay_in_eager():
     def function(x):
         return torch.linalg.matrix_power(x, 0) * 2  # the exporter leaves the batch out
@@ -496,6 +450,95 @@ def test_a_graph_with_wrong_results_is_found_and_left_to_eager(monkeypatch):
     torch.compiler.reset()
     with pytest.raises(gpucomp.AccuracyError, match="GPC6010"):
         compiled(torch.exp, verify=True)(x)
+
+
+def test_a_wrong_graph_is_an_error_each_time_if_strict(monkeypatch):
+    region = importlib.import_module("gpucomp.torch.region")
+    right = region.tensor_of
+    monkeypatch.setattr(region, "tensor_of", lambda array, device: right(array, device) * 1.01)
+    run = compiled(torch.exp, verify=True)
+
+    for _ in range(2):
+        with pytest.raises(gpucomp.AccuracyError, match="GPC6010"):
+            run(torch.randn(4, 5))
+
+
+def test_the_parts_of_a_graph_are_verified_beside_eager(monkeypatch):
+    region = importlib.import_module("gpucomp.torch.region")
+    right = region.tensor_of
+    monkeypatch.setattr(region, "tensor_of", lambda array, device: right(array, device) * 1.01)
+
+    def function(x):
+        return functional.dropout(x.exp().sin().cos().tanh(), 0.5).exp().sin().cos().tanh()
+
+    run, x = compiled(function, strict=False, verify=True), torch.randn(4, 5)
+    for _ in range(2):
+        torch.manual_seed(3)
+        wanted = function(x)
+        torch.manual_seed(3)
+        assert_same(run(x), wanted)
+
+    assert "not eager's" in str(graphs()[0].eager)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x[x.shape[0] // 2 :],
+        lambda x, y: (x * 2, y.expand(x.shape[0], 4)),
+        lambda x, y: (x[1:].t(), x.reshape(-1)[3:], y * 2),
+    ],
+)
+def test_views_of_arguments_of_any_size(function):
+    run = compiled(function, dynamic=True, strict=False)
+    for rows in (6, 9):
+        x, y = torch.randn(rows, 4), torch.randn(1, 4)
+        found, wanted = run(x, y), function(x, y)
+        assert_same(found, wanted)
+
+
+def test_a_weight_that_is_written_while_it_is_compiled_is_not_stale(monkeypatch):
+    region = importlib.import_module("gpucomp.torch.region")
+    compile = region.compile
+    net, x = nn.Linear(5, 7).requires_grad_(False), torch.randn(4, 5)
+
+    def while_it_compiles(model, **how):
+        exe = compile(model, **how)
+        monkeypatch.setattr(region, "compile", compile)
+        net.weight.zero_()
+        return exe
+
+    monkeypatch.setattr(region, "compile", while_it_compiles)
+    run = compiled(net)
+    run(x)
+
+    assert_same(run(x), net(x))
+
+
+def test_a_model_that_cannot_be_compiled_again_runs_in_eager(monkeypatch):
+    region = importlib.import_module("gpucomp.torch.region")
+    net, x = nn.Linear(5, 7).requires_grad_(False), torch.randn(4, 5)
+    run = compiled(net, strict=False)
+    run(x)
+    net.weight.mul_(2)
+
+    def fails(model, **how):
+        raise gpucomp.DeviceError("full")
+
+    monkeypatch.setattr(region, "compile", fails)
+    for _ in range(2):
+        assert_same(run(x), net(x))
+    assert any("from now on" in note for note in graphs()[0].parts[0].notes)
+
+
+def test_sizes_of_no_known_range_stay_in_eager():
+    def function(n):
+        k = n.item()
+        torch._check(k >= 0)
+        return torch.ones(k).sum().exp().sin().cos().tanh()
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        assert_same(compiled(function, strict=False)(torch.tensor(5)), function(torch.tensor(5)))
 
 
 def test_a_graph_with_right_results_is_verified_once():

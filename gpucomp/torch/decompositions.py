@@ -1,0 +1,192 @@
+"""Operators that torch's exporter translates into something else, taken apart into ones that it translates as they are.
+
+``TABLE`` has functions of our own, ``TORCHS`` the operators for which torch has a right one. A function that gives
+``NotImplemented`` leaves the operator as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+TORCHS = (
+    aten._native_batch_norm_legit_functional.default,  # translated as if it were not in training
+    aten.cross.default,  # without a dimension it is the first of size 3, not the last
+    aten.cross_entropy_loss.default,  # label_smoothing is left out
+    aten.isclose.default,  # whole numbers
+    aten.log_sigmoid.default,  # log(sigmoid(-200)) is infinite
+    aten.log_softmax.int,  # computed in the type of the input, and then cast
+    aten.softmax.int,
+    aten.special_expm1.default,
+)
+
+
+def log1p(x: Tensor) -> Tensor:
+    """2 artanh(x / (2 + x)) near 0, as a series: M. Abramowitz, I. Stegun, Handbook of Mathematical Functions, 4.1.27."""
+    part = x / (2 + x)
+    square = part * part
+    series = torch.zeros_like(x)
+    for power in range(11, 0, -2):
+        series = series * square + 1 / power
+    return torch.where(x.abs() < 0.25, 2 * part * series, torch.log(1 + x))
+
+
+def expm1(x: Tensor) -> Tensor:
+    """W. Kahan's form, right to some roundings for small ``x``: N. J. Higham, Accuracy and Stability (2002), section 1.14.1."""
+    y = torch.exp(x)
+    less = y - 1
+    usual = less * (x / torch.log(y))
+    return torch.where(less == 0, x, torch.where((less == -1) | (less == math.inf), less, usual))
+
+
+def logaddexp(a: Tensor, b: Tensor) -> Tensor:
+    most = torch.maximum(a, b)
+    return torch.where((a == b) & torch.isinf(a), a, most + log1p(torch.exp(-(a - b).abs())))
+
+
+def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
+    most = torch.maximum(a, b)
+    rest = log1p(torch.exp2(-(a - b).abs())) * math.log2(math.e)
+    return torch.where((a == b) & torch.isinf(a), a, most + rest)
+
+
+def signbit(x: Tensor) -> Tensor:
+    if not x.dtype.is_floating_point:
+        return x < 0
+    return (x < 0) | ((x == 0) & (1 / x < 0))
+
+
+def sign(x: Tensor) -> Any:
+    """0 for NaN."""
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    return torch.where(x > 0, 1, torch.where(x < 0, -1, torch.zeros_like(x)))
+
+
+def copysign(x: Tensor, y: Tensor) -> Any:
+    if not (isinstance(y, Tensor) and x.dtype.is_floating_point and y.dtype.is_floating_point):
+        return NotImplemented
+    return torch.where(signbit(y), -x.abs(), x.abs())
+
+
+def heaviside(x: Tensor, values: Tensor) -> Tensor:
+    return torch.where(x == 0, values, (x > 0).to(x.dtype))
+
+
+def xlogy(x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(torch.isnan(y), y, torch.where(x == 0, 0, x * torch.log(y)))
+
+
+def atan2(y: Tensor, x: Tensor) -> Any:
+    """The angle in the first eighth of the circle, then mirrored; zeros have signs."""
+    if not (y.dtype.is_floating_point and x.dtype.is_floating_point):
+        return NotImplemented
+    up, right = y.abs(), x.abs()
+    least, most = torch.minimum(up, right), torch.maximum(up, right)
+    ratio = torch.where(most == 0, 0, torch.where(least == math.inf, 1, least / most))
+    angle = torch.atan(ratio)
+    angle = torch.where(up > right, math.pi / 2 - angle, angle)
+    angle = torch.where(signbit(x), math.pi - angle, angle)
+    return torch.where(signbit(y), -angle, angle)
+
+
+def _both_whole(a: Any, b: Any) -> bool:
+    return not any(one.dtype.is_floating_point if isinstance(one, Tensor) else isinstance(one, float) for one in (a, b))
+
+
+def _as_tensors(a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    """Both as tensors of the type of the result."""
+    kind = torch.result_type(a, b)
+    like = a if isinstance(a, Tensor) else b
+    first, second = (
+        one.to(kind) if isinstance(one, Tensor) else torch.full((), one, dtype=kind, device=like.device)
+        for one in (a, b)
+    )
+    return first, second
+
+
+def remainder(a: Any, b: Any) -> Any:
+    """With the sign of ``b``, exact for floats: their quotient is rounded, ``fmod`` is not."""
+    if _both_whole(a, b):
+        return NotImplemented
+    a, b = _as_tensors(a, b)
+    rest = torch.fmod(a, b)
+    return torch.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+def floor_divide(a: Any, b: Any) -> Any:
+    """As Python divides floats, which is what torch does: c10/util/generic_math.h."""
+    if _both_whole(a, b):
+        return NotImplemented
+    a, b = _as_tensors(a, b)
+    rest = torch.fmod(a, b)
+    quotient = (a - rest) / b
+    quotient = torch.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
+    floor = torch.floor(quotient)
+    floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
+    return torch.where(b == 0, a / b, floor)
+
+
+def div_mode(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
+    """Whole numbers are divided as whole numbers."""
+    if rounding_mode is None:
+        return torch.true_divide(a, b)
+    if rounding_mode == "floor":
+        return torch.floor_divide(a, b)
+    if not _both_whole(a, b):
+        return torch.trunc(torch.true_divide(a, b))
+    a, b = _as_tensors(a, b)
+    floor = torch.floor_divide(a, b)
+    return torch.where((floor * b != a) & ((a < 0) != (b < 0)), floor + 1, floor)
+
+
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Every ``columns + 1``-th element of the matrix as a row; the exporter multiplies by an identity, and 0 times inf is NaN."""
+    first, second = dim1 % x.dim(), dim2 % x.dim()
+    others = [dim for dim in range(x.dim()) if dim not in (first, second)]
+    rows, columns = x.shape[first], x.shape[second]
+    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    start = offset if offset >= 0 else -offset * columns
+    flat = x.permute(*others, first, second).reshape(*(x.shape[dim] for dim in others), rows * columns)
+    if length == 0:
+        return flat[..., :0]
+    return flat[..., start : start + (length - 1) * (columns + 1) + 1 : columns + 1]
+
+
+def addmm(own: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    """``own`` counts for nothing where ``beta`` is 0, NaN or not."""
+    return torch.mm(a, b) * alpha if beta == 0 else NotImplemented
+
+
+def baddbmm(own: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    return torch.bmm(a, b) * alpha if beta == 0 else NotImplemented
+
+
+TABLE: dict[Any, Callable[..., Any]] = {
+    aten.addmm.default: addmm,
+    aten.atan2.default: atan2,
+    aten.baddbmm.default: baddbmm,
+    aten.copysign.Tensor: copysign,
+    aten.diagonal.default: diagonal,
+    aten.div.Scalar_mode: div_mode,
+    aten.div.Tensor_mode: div_mode,
+    aten.expm1.default: expm1,
+    aten.floor_divide.Scalar: floor_divide,
+    aten.floor_divide.default: floor_divide,
+    aten.heaviside.default: heaviside,
+    aten.log1p.default: log1p,
+    aten.logaddexp.default: logaddexp,
+    aten.logaddexp2.default: logaddexp2,
+    aten.remainder.Scalar: remainder,
+    aten.remainder.Scalar_Tensor: remainder,
+    aten.remainder.Tensor: remainder,
+    aten.sign.default: sign,
+    aten.signbit.default: signbit,
+    aten.xlogy.Tensor: xlogy,
+}

@@ -1,0 +1,48 @@
+"""Attention with a mask: a query that may see no key has a result of zeros in torch, and another one in ONNX."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from gpucomp.torch.graphs import copied
+
+aten = torch.ops.aten
+ATTENTION = aten.scaled_dot_product_attention.default
+
+
+def with_zeros(module: fx.GraphModule) -> fx.GraphModule:
+    """The module, in which results of attention are filled with zeros where a mask hides every key."""
+    if not any(_mask(node) for node in module.graph.find_nodes(op="call_function", target=ATTENTION)):
+        return module
+    found = copied(module)
+    graph = found.graph
+    for node in graph.find_nodes(op="call_function", target=ATTENTION):
+        if (mask := _mask(node)) is not None:
+            _fill(graph, node, mask)
+    found.recompile()
+    return found
+
+
+def _mask(node: fx.Node) -> fx.Node | None:
+    given = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
+    return given if isinstance(given, fx.Node) else None
+
+
+def _fill(graph: fx.Graph, node: fx.Node, mask: fx.Node) -> None:
+    last = node
+
+    def call(target: Any, *args: Any) -> fx.Node:
+        nonlocal last
+        with graph.inserting_after(last):
+            last = graph.call_function(target, args)
+        last.meta["val"] = target(*(one.meta["val"] if isinstance(one, fx.Node) else one for one in args))
+        return last
+
+    seen = mask if mask.meta["val"].dtype is torch.bool else call(aten.ne.Scalar, mask, -math.inf)
+    none = call(aten.logical_not.default, call(aten.any.dim, seen, -1, True))
+    filled = call(aten.masked_fill.Scalar, node, none, 0.0)
+    node.replace_all_uses_with(filled, delete_user_cb=lambda user: user is not filled)
