@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpucomp.errors import InputError, UsageError, quote
+from gpucomp.errors import InputError, ModelError, UsageError, quote
 from gpucomp.extras import needs_compiler
 from gpucomp.frontend.foreign.convert import as_onnx
 from gpucomp.ir.dims import has_dims
@@ -81,7 +81,12 @@ def compile(
     if exe is None:
         from gpucomp import compiler  # takes longer to import than most models take to read
 
-        exe = compiler.compile(onnx_model, shapes=shapes, progress=progress, observer=observer, **how, **declared)
+        try:
+            exe = compiler.compile(onnx_model, shapes=shapes, progress=progress, observer=observer, **how, **declared)
+        except ModelError as error:
+            if entry is not None:
+                entry.keep_refusal(error)
+            raise
         if entry is not None:
             entry.keep(exe)
     if isinstance(exe, AnyShapeExecutable):

@@ -1,9 +1,9 @@
 """The cache of compiled models: what was compiled before is read from its file, without the compiler.
 
 An entry is a compiled model, ``KEY.gpuc``, and its description, ``KEY.json``: for what it was compiled, and the digests of
-the data files beside the model. KEY is a hash of everything else that decides the result: the model's bytes, the arguments,
-the settings, the target with its compiler, the tuning records, the files of this package, and the versions of the packages
-that it calls.
+the data files beside the model. For a model that cannot be compiled, the description is the error. KEY is a hash of everything
+else that decides the result: the model's bytes, the arguments, the settings, the target with its compiler, the tuning records,
+the files of this package, and the versions of the packages that it calls.
 
 Like the cache of kernels, it never makes a compilation fail, and nobody waits for anybody. Nothing is kept or found while
 GPUCOMP_DEBUG, GPUCOMP_DUMP or GPUCOMP_VERIFY watch the compilation, or after a plug-in was loaded.
@@ -33,7 +33,7 @@ from gpucomp import config
 from gpucomp.artifact import cache as files
 from gpucomp.artifact.plan import Plan
 from gpucomp.device import processor
-from gpucomp.errors import ArtifactError, GpucompError
+from gpucomp.errors import ArtifactError, GpucompError, ModelError, ShapeError
 from gpucomp.loading import load
 from gpucomp.refusal import Refusal
 from gpucomp.runtime import artifact
@@ -43,6 +43,7 @@ from gpucomp.runtime.executable import Executable
 FORMAT = 1
 CALLED = ("numpy", "onnx", "llvmlite", "ml_dtypes", "jinja2")  # packages that the result depends on
 MAX_DESCRIPTION = 1 << 20  # bytes
+OF_OPERATORS = "GPC31"  # beginning of codes
 PACKAGE = Path(__file__).parent
 _imported = time.time()
 log = logging.getLogger(__name__)
@@ -79,7 +80,10 @@ class ModelCache:
         self.description = self.artefact.with_suffix(".json")
 
     def find(self) -> Executable | None:
-        """The compiled model; ``None`` if it is missing, damaged or not trusted, or if a data file is another one."""
+        """The compiled model; ``None`` if it is missing, damaged or not trusted, or if a data file is another one.
+
+        Raises the ``ModelError`` that ``keep_refusal`` kept.
+        """
         content = files.read(self.description)
         try:
             known = json.loads(content) if 0 < len(content) <= MAX_DESCRIPTION else None
@@ -87,6 +91,10 @@ class ModelCache:
             return None
         if not isinstance(known, dict) or known.get("key") != self.key or not isinstance(known.get("data"), dict):
             return None
+        if isinstance(told := known.get("refused"), list) and len(told) == 4 and all(isinstance(t, str) for t in told):
+            raise (ShapeError if told[0] == ShapeError.__name__ else ModelError)(
+                told[1], code=told[2], in_shell=told[3]
+            )
         try:
             if any(self._digest(name)[0] != digest for name, digest in known["data"].items()):
                 return None
@@ -125,6 +133,18 @@ class ModelCache:
             files.trim(self.folder, limit)
         except (OSError, ArtifactError, LookupError) as error:
             log.warning("the compiled model is not cached: %s: %s", self.folder, error)
+
+    def keep_refusal(self, error: ModelError) -> None:
+        """Store that the call raises ``error``, if it does so whatever is installed here: operators and shapes do not fit."""
+        try:
+            if not error.code.startswith(OF_OPERATORS) or self._has_data:
+                return
+            if self._state() != self._before or _fingerprint() != _code():
+                return
+            told = [type(error).__name__, error.message, error.code, error.in_shell]
+            files.write(self.description, json.dumps({"key": self.key, "data": {}, "refused": told}).encode())
+        except OSError as problem:
+            log.warning("that the model cannot be compiled is not cached: %s: %s", self.folder, problem)
 
     def _about(self, exe: Executable, plan: Plan) -> dict[str, object]:
         """What ``gpucomp cache list`` shows."""

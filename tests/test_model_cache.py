@@ -63,6 +63,35 @@ def test_the_same_call_is_answered_without_the_compiler(folder, compilations):
     np.testing.assert_allclose(again.run(FEED)["y"], np.tanh(FEED["x"] * WEIGHT), rtol=1e-6)
 
 
+def test_a_model_that_cannot_be_compiled_is_refused_again_without_the_compiler(folder, compilations):
+    proto = model(
+        [node("Reshape", ["x", "shape"], ["y"], name="n")],
+        [value("x", ("rows", 3))],
+        weights={"shape": np.array([2, 6])},
+    )
+    errors = []
+    for _ in range(2):
+        with pytest.raises(gpucomp.ModelError) as raised:
+            gpucomp.compile(proto, shapes={"x": (7, 3)})
+        errors.append(raised.value)
+
+    assert len(compilations) == 1
+    assert [str(error) for error in errors] == [str(errors[0])] * 2
+    assert type(errors[0]) is type(errors[1])
+    assert errors[0].in_shell == errors[1].in_shell
+    assert errors[0].code == "GPC3101"
+    assert gpucomp.compile(proto, shapes={"x": (4, 3)}).outputs[0].shape == (2, 6)
+    assert len(compilations) == 2
+
+
+def test_errors_of_other_kinds_are_not_kept(folder, compilations):
+    for _ in range(2):
+        with pytest.raises(gpucomp.ModelError, match="GPC3016"):
+            gpucomp.compile(model([node("Det", ["x"], ["y"], domain="nobody.knows")], [value("x", (3, 3))]))
+
+    assert len(compilations) == 2
+
+
 def test_a_file_is_known_by_its_bytes(folder, tmp_path, compilations):
     for name in ("a.onnx", "b.onnx"):
         onnx.save(scaled(), tmp_path / name)
