@@ -79,18 +79,26 @@ def compile(
     how |= {"target": target, "records": records}
     exe = _kept(onnx_model, entry, how)
     if exe is None:
-        from gpucomp import compiler  # takes longer to import than most models take to read
-
-        try:
-            exe = compiler.compile(onnx_model, shapes=shapes, progress=progress, observer=observer, **how, **declared)
-        except ModelError as error:
-            if entry is not None:
-                entry.keep_refusal(error)
-            raise
-        if entry is not None:
-            entry.keep(exe)
+        exe = _compiled(
+            onnx_model, entry, {**how, "shapes": shapes, "progress": progress, "observer": observer, **declared}
+        )
     if isinstance(exe, AnyShapeExecutable):
         exe.specialise(background=specialise == "background")
+    return exe
+
+
+def _compiled(model: Any, entry: ModelCache | None, how: Mapping[str, Any]) -> Executable:
+    """The executable, and in the cache it, or what is wrong with the model."""
+    from gpucomp import compiler  # takes longer to import than most models take to read
+
+    try:
+        exe = compiler.compile(model, **how)
+    except ModelError as error:
+        if entry is not None:
+            entry.keep_refusal(error)
+        raise
+    if entry is not None:
+        entry.keep(exe)
     return exe
 
 
