@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import fx
 
-_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
-# these draw random numbers only where all of these arguments say so: name, position, and the value that says no
-_Switch = tuple[str, int, float]
-_RECURRENT: tuple[_Switch, ...] = (("dropout", 5, 0.0), ("train", 6, False))
-_DRAWS_IF: dict[str, tuple[_Switch, ...]] = {
-    "aten.scaled_dot_product_attention.default": (("dropout_p", 4, 0.0),),
-    "aten.dropout.default": (("p", 1, 0.0), ("train", 2, False)),
-    "aten.native_dropout.default": (("p", 1, 0.0), ("train", 2, False)),
-    "aten.feature_dropout.default": (("p", 1, 0.0), ("train", 2, False)),
-    "aten.alpha_dropout.default": (("p", 1, 0.0), ("train", 2, False)),
-    "aten.rrelu.default": (("training", 3, False),),
-    "aten.lstm.input": _RECURRENT,
-    "aten.gru.input": _RECURRENT,
-    "aten.rnn_tanh.input": _RECURRENT,
-    "aten.rnn_relu.input": _RECURRENT,
-}
+from gpucomp.frontend.foreign.translations import draws, operator_name, other_in_onnx, place_of
+
 KNOWN = {
     torch.float32,
     torch.float64,
@@ -56,30 +40,14 @@ class Missing:
         return f"{self.operator}{at}: {self.why}"
 
 
-def operator_name(node: fx.Node) -> str:
-    """``aten.relu.default``, as the graph prints it."""
-    target = node.target
-    return target if isinstance(target, str) else str(getattr(target, "__name__", target) if _plain(target) else target)
-
-
-def _plain(target: Any) -> bool:
-    return not isinstance(target, torch._ops.OpOverload)
-
-
-def place_of(node: fx.Node) -> str:
-    """``FILE:LINE`` of the call that made the node; the innermost one that is not in a package is not known here."""
-    found = _PLACE.findall(node.meta.get("stack_trace") or "")
-    return "{}:{}".format(*found[-1]) if found else ""
-
-
 def refused(node: fx.Node) -> Missing | None:
     """Why the operator of ``node`` cannot be right when it is compiled; ``None`` if it can be."""
     if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-        if torch.Tag.nondeterministic_seeded in node.target.tags and _draws(node):
+        if draws(node):
             return Missing.of(node, "it draws random numbers, which must be those of torch's generator")
         if node.target._schema.is_mutable:
             return Missing.of(node, "it writes into an argument")
-        if why := _other_in_onnx(node):
+        if why := other_in_onnx(node):
             return Missing.of(node, why)
     for value in _leaves(node.meta.get("val")):
         if isinstance(value, torch.Tensor) and (why := tensor_objection(value)):
@@ -87,31 +55,6 @@ def refused(node: fx.Node) -> Missing | None:
         if _unbacked(value):
             return Missing.of(node, "a size that depends on values")
     return None
-
-
-def _other_in_onnx(node: fx.Node) -> str:
-    """Why the operator's translation computes something else; "" if nothing is known against it."""
-    name, args = str(node.target), node.args
-    if name.startswith("aten.avg_pool") and len(args) > 6 and args[6] is not None:
-        return "torch's exporter leaves out divisor_override"
-    if name == "aten.scatter_reduce.two" and args[4] == "mean":
-        return "ONNX has no mean of what is scattered"
-    if name.startswith("aten._upsample_") and "_aa." in name:
-        return "ONNX's Resize has other antialiasing filters"
-    if name.startswith("aten.upsample_") and name.endswith(".vec"):
-        scales = args[-1] if isinstance(args[-1], list | tuple) and len(args) > 2 and args[1] is None else ()
-        whole = all(isinstance(scale, int | float) and scale == int(scale) for scale in scales)
-        if not whole and ("nearest" in name or args[2] is True):
-            return "ONNX's Resize rounds other places for a scale that is no whole number"
-    return ""
-
-
-def _draws(node: fx.Node) -> bool:
-    def given(switch: _Switch) -> object:
-        name, position, no = switch
-        return node.args[position] if len(node.args) > position else node.kwargs.get(name, no)
-
-    return all(given(switch) != switch[2] for switch in _DRAWS_IF.get(str(node.target), ()))
 
 
 def _leaves(value: object) -> list[object]:
