@@ -1,6 +1,7 @@
 """The converters, each run in a process of its own: ``python -m gpucomp.frontend.foreign.programs NAME SOURCE TARGET``.
 
-What they import is no dependency of this project. None of them runs code that a model has.
+What they import is no dependency of this project. A file of torch is checked before torch reads it (``archive``); the other
+formats are read by their own frameworks, which may run what a file says.
 """
 
 from __future__ import annotations
@@ -9,67 +10,28 @@ import importlib
 import io
 import json
 import logging
-import re
 import sys
 import warnings
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpucomp.errors import GpucompError, ModelError, UnsupportedError, quote
-
-MOST_JSON = 1 << 28  # bytes
-# what torch reads as formulas of sizes, by a function that would run other texts as Python
-_FORMULA = re.compile(
-    r"(?:[A-Z][A-Za-z0-9]*|[a-z]{1,3}\d+|'[a-z]{1,3}\d+'|positive|negative|nonnegative|nonpositive|integer|real|finite|evaluate"
-    r"|\d+(?:\.\d+)?|[\s+*/(),<>=&|~%-])*+"
-)
+from gpucomp.errors import GpucompError, UnsupportedError, quote
+from gpucomp.frontend.foreign.archive import checked_copy
 
 
 def torch_export(source: Path, target: Path) -> None:
-    """A program saved by ``torch.export.save``. No pickle in it is read, and no formula that is none."""
+    """A program saved by ``torch.export.save``: torch reads a copy that has no pickle, and nothing else that runs."""
+    copy = target.with_name("checked.pt2")
+    checked_copy(source, copy)
     torch: Any = importlib.import_module("torch")
-    _require_plain(source)
     load = torch.load
 
     def without_pickle(*given: Any, **named: Any) -> Any:
         return load(*given, **{**named, "weights_only": True})
 
-    torch.load = without_pickle  # ``torch.export.load`` asks for pickles, for some parts only after this failed
-    target.write_bytes(exported(torch.export.load(source)))
-
-
-def _require_plain(path: Path) -> None:
-    """Raise ``ModelError`` (GPC3091) for an archive in which something is run as it is read."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if info.filename.endswith((".so", ".cubin", ".cpp")):
-                    raise ModelError(f"{quote(path)} has machine code, {quote(info.filename)}", code="GPC3091")
-                if info.filename.endswith(".json") and info.file_size <= MOST_JSON:
-                    _require_plain_json(path, json.loads(archive.read(info)))
-                elif info.filename.endswith(".json"):
-                    raise ModelError(f"{quote(path)}: {quote(info.filename)} is too large", code="GPC3091")
-    except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{quote(path)} is no archive of torch.export: {error}", code="GPC3091") from error
-
-
-def _require_plain_json(path: Path, value: object) -> None:
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, Mapping):
-            if one.get("use_pickle"):
-                raise ModelError(
-                    f"{quote(path)} has a pickle, {quote(one.get('path_name'))}, which would run code as it is read; "
-                    "tensors of plain types have none",
-                    code="GPC3091",
-                )
-            formula = one.get("expr_str")
-            if isinstance(formula, str) and not _FORMULA.fullmatch(formula):
-                raise ModelError(f"{quote(path)} has {quote(formula)} in the place of a size", code="GPC3091")
-        waiting += one.values() if isinstance(one, Mapping) else one if isinstance(one, list) else ()
+    torch.load = without_pickle
+    target.write_bytes(exported(torch.export.load(copy)))
 
 
 def exported(program: Any) -> bytes:
