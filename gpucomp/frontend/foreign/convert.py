@@ -21,7 +21,7 @@ from gpucomp.extras import EXTRAS, install
 from gpucomp.frontend.foreign.formats import Converter, converter_of
 from gpucomp.ir.dim import Dim
 
-FORMAT = 1
+FORMAT = 2
 LIMIT_S = 600.0
 SHAPES = "gpucomp:shapes"  # the key of a model's metadata: shapes with ranges, as JSON
 PROGRAMS = "gpucomp.frontend.foreign.programs"
@@ -37,7 +37,7 @@ def as_onnx(model: Any, shapes: Mapping[str, Any] | None = None) -> tuple[Any, M
     installed, ``ModelError`` (GPC3090) if it fails or takes longer than ``LIMIT_S``.
     """
     if type(model).__name__ == "ExportedProgram" and type(model).__module__.startswith("torch."):
-        from gpucomp.frontend.foreign.programs import exported
+        from gpucomp.frontend.foreign.exported import exported
 
         content = exported(model)
         return content, {**shapes_in(content), **(shapes or {})}

@@ -7,17 +7,14 @@ formats are read by their own frameworks, which may run what a file says.
 from __future__ import annotations
 
 import importlib
-import io
-import json
-import logging
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpucomp.errors import GpucompError, UnsupportedError, quote
+from gpucomp.errors import GpucompError
 from gpucomp.frontend.foreign.archive import checked_copy
+from gpucomp.frontend.foreign.exported import exported
 
 
 def torch_export(source: Path, target: Path) -> None:
@@ -32,48 +29,6 @@ def torch_export(source: Path, target: Path) -> None:
 
     torch.load = without_pickle
     target.write_bytes(exported(torch.export.load(copy)))
-
-
-def exported(program: Any) -> bytes:
-    """An ``ExportedProgram`` as a model, with the ranges of its sizes. Raises ``UnsupportedError`` (GPC4022)."""
-    torch = importlib.import_module("torch")
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False)
-            proto = made.model_proto
-        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
-            cause = error.__cause__ or error
-            raise UnsupportedError(
-                f"torch's exporter: {type(cause).__name__}: {quote(str(cause).splitlines()[0] if str(cause) else '')}",
-                code="GPC4022",
-            ) from error
-    if shapes := _shapes(program, proto):
-        proto.metadata_props.add(key="gpucomp:shapes", value=json.dumps(shapes))
-    return bytes(proto.SerializeToString(deterministic=True))
-
-
-def _shapes(program: Any, proto: Any) -> dict[str, list[Any]]:
-    """The shapes of inputs with open sizes: numbers, and for each open size its name, and its range if it has ends."""
-    ranges = {str(symbol): found for symbol, found in program.range_constraints.items()}
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    names = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
-    found: dict[str, list[Any]] = {}
-    for name, info in zip(names, proto.graph.input, strict=False):
-        sizes = getattr(values.get(name), "shape", ())
-        shape = [size if isinstance(size, int) else _range(str(size), ranges.get(str(size))) for size in sizes]
-        if any(isinstance(size, list) for size in shape):
-            found[info.name] = shape
-    return found
-
-
-def _range(name: str, limits: Any) -> list[Any]:
-    if limits is None:
-        return [name]
-    low = int(limits.lower) if limits.lower.is_Integer else 1
-    high = int(limits.upper) if limits.upper.is_Integer and limits.upper < 1 << 31 else max(8192, low)
-    return [name, max(low, 0), high]
 
 
 def keras(source: Path, target: Path) -> None:
@@ -118,7 +73,6 @@ PROGRAMS: Mapping[str, Callable[[Path, Path], None]] = {
 def main() -> int:
     """The exit status: 0 with a model in TARGET, else the last line of the errors says why."""
     name, source, target = sys.argv[1:]
-    sys.stdout = io.StringIO()
     try:
         PROGRAMS[name](Path(source), Path(target))
     except GpucompError as error:
