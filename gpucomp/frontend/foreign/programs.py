@@ -7,6 +7,7 @@ formats are read by their own frameworks, which may run what a file says.
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from gpucomp.errors import GpucompError
 from gpucomp.frontend.foreign.archive import checked_copy
+from gpucomp.frontend.foreign.convert import FAILED
 from gpucomp.frontend.foreign.exported import exported
 
 
@@ -71,11 +73,13 @@ PROGRAMS: Mapping[str, Callable[[Path, Path], None]] = {
 
 
 def main() -> int:
-    """The exit status: 0 with a model in TARGET, else the last line of the errors says why."""
+    """The exit status: 0 with a model in TARGET, else ``FAILED`` or the last line of the errors says why."""
     name, source, target = sys.argv[1:]
     try:
         PROGRAMS[name](Path(source), Path(target))
     except GpucompError as error:
+        told = {"code": error.code, "message": error.message}
+        Path(target).with_name(FAILED).write_text(json.dumps(told), encoding="utf-8")
         print(error.message, file=sys.stderr)
         return 1
     return 0

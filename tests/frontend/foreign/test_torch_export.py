@@ -133,9 +133,9 @@ def test_a_pickle_among_the_weights_is_refused(saved, tmp_path):
 
     rewritten(saved, change)
 
-    with pytest.raises(gpucomp.ModelError, match=r"' has a pickle, 'weight_1'") as caught:
+    with pytest.raises(gpucomp.ModelError, match=r"net\.pt2' has a pickle, 'weight_1'") as caught:
         gpucomp.compile(saved, target="cpu")
-    assert caught.value.code == "GPC3090"
+    assert caught.value.code == "GPC3091"
     assert not (tmp_path / "ran").exists()
 
 
@@ -231,6 +231,12 @@ def test_what_torch_translates_wrong_is_refused_with_its_place(function, x, name
     assert " at " in message
 
 
+def test_a_saved_program_is_refused_with_the_code_of_one_in_memory(tmp_path):
+    torch.export.save(exported(lambda self, x: x + torch.rand_like(x)), tmp_path / "net.pt2")
+
+    assert "aten.rand_like.default" in refused(tmp_path / "net.pt2")
+
+
 def test_what_is_off_in_evaluation_is_taken():
     def off(self, x):
         y = functional.dropout(functional.alpha_dropout(x, training=False), training=False)
@@ -305,3 +311,10 @@ def test_a_program_that_is_too_large_is_refused(program, monkeypatch):
     monkeypatch.setattr(in_memory, "MOST_BYTES", 100)
 
     assert "larger than 2 GiB" in refused(program)
+
+
+def test_shapes_that_are_no_mapping_are_wrong_use(program, saved):
+    for model in (program, saved):
+        with pytest.raises(gpucomp.UsageError, match="a mapping of input names expected, list given") as caught:
+            gpucomp.compile(model, target="cpu", shapes=[(1, 3)])
+        assert caught.value.code == "GPC2009"
