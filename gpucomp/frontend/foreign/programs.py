@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpucomp.errors import GpucompError
+from gpucomp.errors import GpucompError, ModelError, quote
 from gpucomp.frontend.foreign.archive import checked_copy
 from gpucomp.frontend.foreign.convert import FAILED
 from gpucomp.frontend.foreign.exported import exported
@@ -37,6 +37,13 @@ def keras(source: Path, target: Path) -> None:
     """Keras's own exporter. ``safe_mode`` refuses layers with code of their own."""
     library = importlib.import_module("keras")
     made = library.saving.load_model(source, compile=False, safe_mode=True)
+    for one in made.inputs:
+        if None in one.shape[1:]:  # the exporter traces it as 1, and what it unrolls is unrolled once
+            raise ModelError(
+                f"has an input {quote(one.name)} of shape {tuple(one.shape)}, and Keras's exporter keeps only the batch open: "
+                "give the model's Input fixed sizes, such as keras.Input((100, 8)), and save it again",
+                code="GPC3090",
+            )
     examples = [library.ops.zeros([size or 2 for size in one.shape], one.dtype) for one in made.inputs]
     made(examples if len(examples) > 1 else examples[0])  # the exporter takes no model that was never called
     made.export(target, format="onnx", verbose=False)

@@ -316,23 +316,47 @@ def test_bytes_and_models_are_left_alone():
     assert as_onnx(b"x.pkl", {"x": (2, 3)}) == (b"x.pkl", {"x": (2, 3)})
 
 
-def test_a_model_of_keras_is_compiled(tmp_path):
+def keras_files(folder, program):
     if find_spec("keras") is None:  # it is not imported here: by itself it asks for TensorFlow
         pytest.skip("could not import 'keras'")
-    program = (
-        "import keras, numpy as np; keras.utils.set_random_seed(3);"
-        "layers = [keras.layers.Conv2D(5, 3, activation='relu'), keras.layers.GlobalMaxPooling2D(), keras.layers.Dense(4)];"
-        "m = keras.Sequential([keras.Input((7, 9, 3)), *layers]); m.save('net.keras');"
-        "x = np.random.rand(2, 7, 9, 3).astype('float32'); np.savez('io', x=x, y=keras.ops.convert_to_numpy(m(x)))"
-    )
-    subprocess.run(
-        ["env", "KERAS_BACKEND=torch", sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True
+    start = "import keras, numpy as np; L = keras.layers; keras.utils.set_random_seed(3);"
+    command = ["env", "KERAS_BACKEND=torch", sys.executable, "-c", start + program]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        "keras.Input((7, 9, 3)), L.Conv2D(5, 3, activation='relu'), L.GlobalMaxPooling2D(), L.Dense(4)",
+        "keras.Input((6, 4)), L.LSTM(5, return_sequences=True), L.TimeDistributed(L.Dense(3)), L.Bidirectional(L.GRU(3))",
+    ],
+    ids=["images", "steps"],
+)
+def test_a_model_of_keras_is_compiled(tmp_path, layers):
+    keras_files(
+        tmp_path,
+        f"m = keras.Sequential([{layers}]); m.save('net.keras');"
+        "x = np.random.rand(2, *m.input_shape[1:]).astype('float32');"
+        "np.savez('io', x=x, y=keras.ops.convert_to_numpy(m(x)))",
     )
     known = np.load(tmp_path / "io.npz")
     content, _ = as_onnx(tmp_path / "net.keras")
     name = onnx.load_model_from_string(content).graph.input[0].name
 
-    exe = gpucomp.compile(tmp_path / "net.keras", target="cpu", shapes={name: ("n", 7, 9, 3)})
+    exe = gpucomp.compile(tmp_path / "net.keras", target="cpu", shapes={name: ("n", *known["x"].shape[1:])})
 
     (y,) = exe.run({name: known["x"]}).values()
     np.testing.assert_allclose(y, known["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_of_keras_with_open_sizes_beyond_the_batch_is_refused(tmp_path):
+    keras_files(
+        tmp_path,
+        "inner = keras.Sequential([keras.Input((None, 4)), L.LSTM(5)]);"
+        "x, y = keras.Input((8, 2)), keras.Input((None, 4), name='steps');"
+        "keras.Model([x, y], L.Dense(2)(inner(y)) + L.Dense(2)(L.Flatten()(x))).save('net.keras')",
+    )
+
+    with pytest.raises(gpucomp.ModelError, match=r"'steps' of shape \(None, None, 4\).* fixed sizes") as caught:
+        gpucomp.compile(tmp_path / "net.keras")
+    assert caught.value.code == "GPC3090"
