@@ -319,6 +319,29 @@ def test_a_damaged_entry_is_compiled_again_and_mended(folder, compilations, dama
     assert len(compilations) == 2
 
 
+EXPORT = b"a model" * 99
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda b: b[:-1], lambda b: b[:40], lambda b: b"", lambda b: bytes([b[0] ^ 1]) + b[1:], lambda b: EXPORT],
+    ids=["cut", "short", "empty", "digest", "without a digest"],
+)
+def test_a_damaged_export_is_made_again_and_mended(tmp_path, damage):
+    key = "ab" * 32
+    assert files.export(tmp_path, key, lambda: EXPORT) == (EXPORT, False)
+    (place,) = (path for path in (tmp_path / "exports").rglob("*") if path.is_file())
+    place.write_bytes(damage(place.read_bytes()))
+
+    assert files.export(tmp_path, key, lambda: EXPORT) == (EXPORT, False)
+    assert files.export(tmp_path, key, lambda: b"") == (EXPORT, True)
+
+
+def test_an_export_of_something_else_by_now_is_not_kept(tmp_path):
+    for _ in range(2):
+        assert files.export(tmp_path, "ab" * 32, lambda: EXPORT, lambda: False) == (EXPORT, False)
+
+
 def test_a_kernel_that_the_device_refused_is_told_every_time(folder, monkeypatch, compilations):
     """An executable with a smaller schedule came with a warning, and the next one has to."""
     from dataclasses import replace

@@ -7,6 +7,7 @@ is forced onto the disk either: readers check what they read, and a file that a 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 
 MAX_ENTRY = 2 << 30  # bytes
 ABANDONED = 3600  # seconds after which a file that was never renamed belongs to a process that was killed
+DIGEST = hashlib.sha256().digest_size
 KINDS = ("exports", "kernels", "models")
 
 
@@ -66,19 +68,28 @@ def write(path: Path, content: bytes) -> None:
         raise
 
 
-def export(folder: Path | None, key: str, make: Callable[[], bytes]) -> tuple[bytes, bool]:
+def export(
+    folder: Path | None, key: str, make: Callable[[], bytes], is_current: Callable[[], bool] = lambda: True
+) -> tuple[bytes, bool]:
     """A model in ONNX's format by its ``key``, a digest, and whether it was there; else ``make`` gives it, and it is kept.
 
-    Without a ``folder``, or in one that cannot be written, nothing is kept. Raises what ``make`` raises.
+    Without a ``folder``, or in one that cannot be written, nothing is kept, and neither is it if what it was made from is not
+    what the key says any more (``is_current``). Raises what ``make`` raises.
     """
-    place = None if folder is None else folder / "exports" / key[:2] / f"{key}.onnx"
-    if place is not None and (known := read(place)):
+    place = None if folder is None else folder / "exports" / key[:2] / f"{key}.export"
+    if place is not None and (known := _checked(read(place))):
         return known, True
     content = make()
-    if place is not None:
+    if place is not None and is_current():
         with contextlib.suppress(OSError):
-            write(place, content)
+            write(place, hashlib.sha256(content).digest() + content)
     return content, False
+
+
+def _checked(kept: bytes) -> bytes:
+    """What follows its own SHA-256; empty if that is another one."""
+    content = kept[DIGEST:]
+    return content if hashlib.sha256(content).digest() == kept[:DIGEST] else b""
 
 
 def entries(folder: Path) -> list[Entry]:

@@ -32,10 +32,10 @@ from torch.utils import _pytree
 from gpucomp import config
 from gpucomp.artifact import cache as files
 from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.foreign.fx_graphs import copied, is_tensor, memory_of
+from gpucomp.frontend.foreign.masks import fill_with_zeros, has_masks
+from gpucomp.frontend.foreign.torch_exporter import LIFTED, to_onnx
 from gpucomp.ir.dim import ANY, MOST, Dim
-from gpucomp.torch.exporter import LIFTED, to_onnx
-from gpucomp.torch.graphs import copied, is_tensor, memory_of
-from gpucomp.torch.masks import with_zeros
 
 FORMAT = 1
 
@@ -89,7 +89,9 @@ class Captured:
 
 def captured(module: fx.GraphModule) -> Captured:
     """Raises ``UnsupportedError`` (GPC4021) if the exporter cannot translate the graph."""
-    module = with_zeros(module)
+    if has_masks(module.graph):
+        module = copied(module)
+        fill_with_zeros(module.graph)
     graph = copied(module).graph
     arguments = list(graph.find_nodes(op="placeholder"))
     constants = _lifted(module, graph)

@@ -15,9 +15,9 @@ from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 
 from gpucomp.errors import GpucompError, UnsupportedError, UsageError, internal_error, quote
+from gpucomp.frontend.foreign.fx_graphs import copied
+from gpucomp.frontend.foreign.torch_exporter import BEYOND_IT, pieces
 from gpucomp.torch import reports
-from gpucomp.torch.exporter import BEYOND_IT, pieces
-from gpucomp.torch.graphs import copied
 from gpucomp.torch.operators import tensor_objection
 from gpucomp.torch.partition import compiled_parts
 from gpucomp.torch.reports import Graph

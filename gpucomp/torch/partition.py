@@ -11,9 +11,8 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
 
 from gpucomp.errors import UnsupportedError
-from gpucomp.torch.exporter import missing
-from gpucomp.torch.graphs import is_tensor, memory_of
-from gpucomp.torch.operators import Missing
+from gpucomp.frontend.foreign.fx_graphs import is_tensor, memory_of
+from gpucomp.torch.operators import Missing, missing
 from gpucomp.torch.region import Region
 from gpucomp.torch.reports import Graph, Part
 from gpucomp.torch.settings import Settings

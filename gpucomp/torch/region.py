@@ -15,10 +15,10 @@ from torch import fx
 
 from gpucomp.compiling import compile
 from gpucomp.errors import GpucompError, InputError, ModelError, UnsupportedError, internal_error, several
+from gpucomp.frontend.foreign.torch_exporter import BEYOND_IT
 from gpucomp.ir.dims import has_dims
 from gpucomp.runtime.executable import Executable
 from gpucomp.torch.capture import Given, Taken, captured
-from gpucomp.torch.exporter import BEYOND_IT
 from gpucomp.torch.reports import Part
 from gpucomp.torch.settings import Settings
 from gpucomp.torch.tensors import array_of, tensor_of

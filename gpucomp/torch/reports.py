@@ -11,8 +11,9 @@ from torch import fx
 from torch._dynamo.utils import counters
 
 from gpucomp.errors import several
+from gpucomp.frontend.foreign.translations import place_of
 from gpucomp.runtime.executable import Executable
-from gpucomp.torch.operators import Missing, place_of
+from gpucomp.torch.operators import Missing
 
 MOST_GRAPHS = 1000  # the oldest are forgotten
 MOST_NOTES = 20

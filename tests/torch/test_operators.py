@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+import gpucomp
+
 torch = pytest.importorskip("torch", reason="could not import 'torch'")
 pytest.importorskip("onnxscript", reason="could not import 'onnxscript'")
 
@@ -116,36 +118,61 @@ def wide(x):
     return (x @ x.mT).softmax(-1), whole, x.clamp(min=0.25), x.exp().log().mean(1, keepdim=True), x.to(torch.float32)
 
 
-@pytest.mark.parametrize(
-    ("function", "given"),
-    [
-        (small, [torch.tensor([1e-10, -1e-7, 1e-3, 0.2, -0.24, 0.26, -0.5, 2.0, 50.0, INF, -1.0])]),
-        (logarithms, [torch.tensor([1000.0, -1000, 0, -INF, 0, 3]), torch.tensor([1000.0, -1001, 5, -INF, NAN, 2])]),
-        (signs, [SPECIAL]),
-        (angles, [SPECIAL, SPECIAL.flip(0)]),
-        (quotients, [TOPS, BOTTOMS]),
-        (truncated, [TOPS, BOTTOMS]),
-        (whole_quotients, [LARGE, DIVISORS]),
-        (whole_quotients, [LARGE_32, DIVISORS_32]),
-        (products, [torch.randn(3, 4), torch.randn(4, 3), torch.randn(3, 3)]),
-        (diagonals, [torch.randn(4, 5)]),
-        (losses, [torch.randn(4, 6), torch.tensor([0, 1, 5, 2])]),
-        (in_other_types, [torch.randn(3, 4)]),
-        (attention, [torch.randn(1, 2, 4, 8), torch.randn(1, 2, 3, 8), MASK]),
-        (wide, [torch.randn(3, 3, 5, dtype=torch.float64)]),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
+CASES = [
+    (small, [torch.tensor([1e-10, -1e-7, 1e-3, 0.2, -0.24, 0.26, -0.5, 2.0, 50.0, INF, -1.0])]),
+    (logarithms, [torch.tensor([1000.0, -1000, 0, -INF, 0, 3]), torch.tensor([1000.0, -1001, 5, -INF, NAN, 2])]),
+    (signs, [SPECIAL]),
+    (angles, [SPECIAL, SPECIAL.flip(0)]),
+    (quotients, [TOPS, BOTTOMS]),
+    (truncated, [TOPS, BOTTOMS]),
+    (whole_quotients, [LARGE, DIVISORS]),
+    (whole_quotients, [LARGE_32, DIVISORS_32]),
+    (products, [torch.randn(3, 4), torch.randn(4, 3), torch.randn(3, 3)]),
+    (diagonals, [torch.randn(4, 5)]),
+    (losses, [torch.randn(4, 6), torch.tensor([0, 1, 5, 2])]),
+    (in_other_types, [torch.randn(3, 4)]),
+    (attention, [torch.randn(1, 2, 4, 8), torch.randn(1, 2, 3, 8), MASK]),
+    (wide, [torch.randn(3, 3, 5, dtype=torch.float64)]),
+]
+BY_NAME = {"ids": lambda value: getattr(value, "__name__", "")}
+
+
+class Named(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given):
+        return self.function(*given)
+
+
+def assert_near(function, found, wanted):
+    for number, (a, b) in enumerate(zip(leaves(found), leaves(wanted), strict=True)):
+        assert a.dtype == b.dtype, number
+        close = 1e-12 if b.dtype is torch.float64 else 2e-2 if b.dtype is torch.bfloat16 else 3e-6
+        torch.testing.assert_close(a, b, rtol=close, atol=0 if function is small else close, equal_nan=True)
+
+
+@pytest.mark.parametrize(("function", "given"), CASES, **BY_NAME)
 def test_what_is_compiled_is_what_eager_computes(function, given):
     wanted = function(*given)
 
     found = compiled(function)(*given)
 
     assert graphs()[0].compiled
-    for number, (a, b) in enumerate(zip(leaves(found), leaves(wanted), strict=True)):
-        assert a.dtype == b.dtype, number
-        close = 1e-12 if b.dtype is torch.float64 else 2e-2 if b.dtype is torch.bfloat16 else 3e-6
-        torch.testing.assert_close(a, b, rtol=close, atol=0 if function is small else close, equal_nan=True)
+    assert_near(function, found, wanted)
+
+
+@pytest.mark.parametrize(("function", "given"), CASES, **BY_NAME)
+def test_an_exported_program_computes_the_same(function, given):
+    program = torch.export.export(Named(function), tuple(given))
+
+    exe = gpucomp.compile(program, target="cpu")
+    found = exe.run({spec.name: one.numpy() for spec, one in zip(exe.inputs, given, strict=True)})
+
+    assert_near(function, [torch.from_numpy(found[spec.name]) for spec in exe.outputs], function(*given))
 
 
 @pytest.mark.parametrize(

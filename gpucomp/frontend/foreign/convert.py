@@ -6,25 +6,32 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import os
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gpucomp import config
 from gpucomp.artifact import cache as files
-from gpucomp.errors import DeviceError, ModelError, quote
+from gpucomp.errors import DeviceError, GpucompError, ModelError, UnsupportedError, UsageError, quote
 from gpucomp.extras import EXTRAS, install
 from gpucomp.frontend.foreign.formats import Converter, converter_of
 from gpucomp.ir.dim import Dim
 
-FORMAT = 1
+FORMAT = 2
 LIMIT_S = 600.0
 SHAPES = "gpucomp:shapes"  # the key of a model's metadata: shapes with ranges, as JSON
 PROGRAMS = "gpucomp.frontend.foreign.programs"
+FAILED = "error.json"  # beside what a converter writes: the code and the message of an error that it found itself
+ERRORS: Mapping[str, type[GpucompError]] = {"GPC3": ModelError, "GPC4": UnsupportedError}
+MOST_BYTES = (1 << 31) - 1  # of a model without files beside it
+TAIL = 1 << 14  # bytes of a converter's messages
 
 
 def as_onnx(model: Any, shapes: Mapping[str, Any] | None = None) -> tuple[Any, Mapping[str, Any] | None]:
@@ -34,17 +41,26 @@ def as_onnx(model: Any, shapes: Mapping[str, Any] | None = None) -> tuple[Any, M
     ``ExportedProgram`` of torch, in this one.
 
     Raises ``UsageError`` (GPC2054) for a format that nobody converts, ``DeviceError`` (GPC5003) if a converter is not
-    installed, ``ModelError`` (GPC3090) if it fails or takes longer than ``LIMIT_S``.
+    installed, ``ModelError`` (GPC3001) for a file that cannot be read, (GPC3090) if the converter fails or takes longer than
+    ``LIMIT_S``, or (GPC3091) and ``UnsupportedError`` (GPC4022) for a program of torch.
     """
     if type(model).__name__ == "ExportedProgram" and type(model).__module__.startswith("torch."):
-        from gpucomp.frontend.foreign.programs import exported
+        from gpucomp.frontend.foreign.exported import exported
 
+        shapes = _mapping(shapes)
         content = exported(model)
-        return content, {**shapes_in(content), **(shapes or {})}
+        return content, {**shapes_in(content), **shapes}
     if not isinstance(model, str | Path) or (converter := converter_of(Path(model))) is None:
         return model, shapes
+    shapes = _mapping(shapes)
     content, own = _converted(Path(model), converter)
-    return content, {**own, **(shapes or {})}
+    return content, {**own, **shapes}
+
+
+def _mapping(shapes: Any) -> Mapping[str, Any]:
+    if shapes is not None and not isinstance(shapes, Mapping):
+        raise UsageError(f"shapes: a mapping of input names expected, {type(shapes).__name__} given", code="GPC2009")
+    return shapes or {}
 
 
 def shapes_in(content: bytes) -> dict[str, Any]:
@@ -70,9 +86,10 @@ def _converted(path: Path, converter: Converter) -> tuple[bytes, dict[str, Any]]
             f"{install(converter.extra)}",
             code="GPC5003",
         )
-    folder = config.current().cache
-    key = "" if folder is None else _key(path, converter)
-    content, _ = files.export(folder, key, lambda: _written(path, converter))
+    key = _key(path, converter)  # it is an error for a file that cannot be read, with a cache or without one
+    content, _ = files.export(
+        config.current().cache, key, lambda: _written(path, converter), lambda: key == _key(path, converter)
+    )
     return content, shapes_in(content)
 
 
@@ -81,6 +98,9 @@ def _written(path: Path, converter: Converter) -> bytes:
     with tempfile.TemporaryDirectory(prefix="gpucomp-") as folder:
         target = Path(folder) / "model.onnx"
         _run(path, converter, target)
+        beside = [one for one in target.parent.iterdir() if one.name.startswith(target.name) and one != target]
+        if beside or target.stat().st_size > MOST_BYTES:
+            raise ModelError(f"{quote(path)}, {converter.title}: as a model it is larger than 2 GiB", code="GPC3090")
         content = target.read_bytes()
     try:
         shapes_in(content)
@@ -92,13 +112,13 @@ def _written(path: Path, converter: Converter) -> bytes:
 
 
 def _key(path: Path, converter: Converter) -> str:
-    """What a conversion depends on: the files, and the versions of what reads them."""
+    """What a conversion depends on: the files, and the versions of what reads them. Raises ``ModelError`` (GPC3001)."""
     digest = hashlib.sha256(f"{FORMAT} {converter.program} {list(_versions(converter))}".encode())
     try:
-        for one in _content(path):
-            digest.update(f"{one.relative_to(path.parent)} {one.stat().st_size} ".encode())
-            with open(one, "rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+        for one in _content(path, converter):
+            nbytes, content = _digest_of(path, one)
+            digest.update(b"%s %d " % (os.fsencode(os.path.relpath(one, path.parent)), nbytes))
+            digest.update(content)
     except OSError as error:
         raise ModelError(f"{quote(path)} cannot be read: {error.strerror}", code="GPC3001") from error
     except ValueError:
@@ -107,41 +127,89 @@ def _key(path: Path, converter: Converter) -> str:
 
 
 def _versions(converter: Converter) -> Iterator[str]:
-    for module in converter.modules:
-        with contextlib.suppress(PackageNotFoundError):
-            yield version(module)
+    for module in (*converter.modules, "onnx", "onnx_ir"):
+        try:
+            yield f"{module} {version(module)}"
+        except PackageNotFoundError:  # tensorflow is also in distributions of other names
+            for name in sorted(packages_distributions().get(module, ())):
+                yield f"{name} {version(name)}"
 
 
-def _content(path: Path) -> list[Path]:
-    """The files of a model: itself, those of its folder, and for PaddlePaddle the weights beside it."""
-    if path.is_dir():
-        return sorted(one for one in path.rglob("*") if one.is_file())
-    beside = path.with_suffix(".pdiparams")
-    return [path, beside] if beside.is_file() else [path]
+def _content(path: Path, converter: Converter) -> Iterator[Path]:
+    """The files of a model: itself, those of its folder, and for PaddlePaddle the weights beside it. Raises ``OSError``."""
+    if not converter.folder:
+        beside = path.with_suffix(".pdiparams")
+        yield from (path, beside) if beside.is_file() else (path,)
+        return
+    seen = set()
+    for folder, inside, names in os.walk(path, onerror=_raise, followlinks=True):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:  # a link to a folder above it, or to one that was read
+            inside.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        inside.sort()
+        yield from (Path(folder, name) for name in sorted(names))
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
+
+
+def _digest_of(path: Path, one: Path) -> tuple[int, bytes]:
+    """How long a file of the model ``path`` is, and its SHA-256. Raises ``OSError``."""
+    descriptor = os.open(one, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a named pipe would block for ever
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"{quote(path)} cannot be read: {quote(one.name)} is not a regular file", code="GPC3001")
+        return status.st_size, hashlib.file_digest(file, "sha256").digest()
 
 
 def _run(path: Path, converter: Converter, target: Path) -> None:
-    command = [
-        "env",
-        *converter.environment,
-        sys.executable,
-        "-P",
-        "-m",
-        PROGRAMS,
-        converter.program,
-        str(path.resolve()),
-        str(target),
-    ]
+    source = os.path.abspath(path)  # links are kept: the names of what they are for differ
+    command = ["env", *converter.environment, sys.executable, "-P", "-m", PROGRAMS]
+    command += [converter.program, source, str(target)]
     told = f"{quote(path)}, {converter.title}: its converter"
-    try:
-        ended = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=LIMIT_S
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ModelError(f"{told} took more than {LIMIT_S:g} s and was ended", code="GPC3090") from error
-    if ended.returncode < 0:
-        raise ModelError(f"{told} was ended by signal {-ended.returncode}", code="GPC3090")
-    if ended.returncode or not target.is_file():
-        lines = [line for line in ended.stderr.splitlines() if line.strip()] or ["it wrote no model"]
+    with tempfile.TemporaryFile() as errors:
+        try:
+            status = _status(command, errors)
+        except subprocess.TimeoutExpired as error:
+            raise ModelError(f"{told} took more than {LIMIT_S:g} s and was ended", code="GPC3090") from error
+        except OSError as error:
+            raise ModelError(f"{told} cannot be started: {error.strerror}", code="GPC3090") from error
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - TAIL))
+        text = errors.read().decode(errors="replace")
+    if status < 0:
+        raise ModelError(f"{told} was ended by signal {-status}", code="GPC3090")
+    if status and (found := _told_by(target.with_name(FAILED))):
+        kind, code, message = found
+        message = message.removeprefix(quote(source)).removeprefix(" ")
+        raise kind(f"{quote(path)} {message}" if kind is ModelError else f"{quote(path)}: {message}", code=code)
+    if status or not target.is_file():
+        lines = [line for line in text.splitlines() if line.strip()] or ["it wrote no model"]
         versions = ", ".join(EXTRAS[converter.extra].packages)
         raise ModelError(f"{told} failed: {lines[-1][:500]} (tested: {versions})", code="GPC3090")
+
+
+def _status(command: list[str], errors: Any) -> int:
+    """How a program ended. Nothing that it started stays. Raises ``OSError`` and ``subprocess.TimeoutExpired``."""
+    nowhere = subprocess.DEVNULL
+    child = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=errors, start_new_session=True)
+    try:
+        return child.wait(LIMIT_S)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _told_by(path: Path) -> tuple[type[GpucompError], str, str] | None:
+    """The error that a converter wrote: its class, code and message; ``None`` if there is none."""
+    try:
+        told = json.loads(path.read_bytes())
+        code, message = str(told["code"]), str(told["message"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    kind = ERRORS.get(code[:4])
+    return (kind, code, message) if kind else None

@@ -1,4 +1,4 @@
-"""The formats that a path can have, by its ending: who converts each, or why nobody does. Nothing is read here."""
+"""The formats that a path can have, by its ending: who converts each, or why nobody does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpucomp.errors import UsageError, quote
 class Converter:
     """A program of ``gpucomp.frontend.foreign.programs``; ``extra`` has the packages that it calls, by these modules.
 
-    ``environment`` are variables that it needs, as ``NAME=VALUE``.
+    ``environment`` are variables that it needs, as ``NAME=VALUE``. ``folder`` says that a model is a folder.
     """
 
     program: str
@@ -22,6 +22,7 @@ class Converter:
     extra: str
     modules: tuple[str, ...]
     environment: tuple[str, ...] = ()
+    folder: bool = False
 
 
 CONVERTERS: Mapping[str, Converter] = {
@@ -32,7 +33,9 @@ CONVERTERS: Mapping[str, Converter] = {
     ".tflite": Converter("tflite", "a model of TensorFlow Lite", "tensorflow", ("tensorflow", "tf2onnx")),
     ".pdmodel": Converter("paddle", "a model of PaddlePaddle", "paddle", ("paddle2onnx",)),
 }
-SAVED_MODEL = Converter("saved_model", "a SavedModel of TensorFlow", "tensorflow", ("tensorflow", "tf2onnx"))
+SAVED_MODEL = Converter(
+    "saved_model", "a SavedModel of TensorFlow", "tensorflow", ("tensorflow", "tf2onnx"), folder=True
+)
 
 _PICKLES = (
     "is read by pickle, which runs whatever code the file has, so it is not read here; in a program of yours: "
@@ -78,6 +81,19 @@ def converter_of(path: Path) -> Converter | None:
         suffix = ".params"
     if suffix == ".json" and os.path.isfile(path.with_suffix(".pdiparams")):  # what PaddlePaddle 3 writes
         suffix = ".pdmodel"
+    if suffix == ".pb" and _starts_as_onnx(path):
+        return None
     if suffix in REFUSED:
         raise UsageError(f"{quote(path)} {REFUSED[suffix]}", code="GPC2054")
     return CONVERTERS.get(suffix)
+
+
+def _starts_as_onnx(path: Path) -> bool:
+    """Whether a file begins with the number of ONNX's version; graphs of TensorFlow and Caffe2 begin with a node or a name."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return file.read(1) == b"\x08"
+    except OSError:
+        return False

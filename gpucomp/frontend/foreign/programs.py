@@ -1,123 +1,49 @@
 """The converters, each run in a process of its own: ``python -m gpucomp.frontend.foreign.programs NAME SOURCE TARGET``.
 
-What they import is no dependency of this project. None of them runs code that a model has.
+What they import is no dependency of this project. A file of torch is checked before torch reads it (``archive``); the other
+formats are read by their own frameworks, which may run what a file says.
 """
 
 from __future__ import annotations
 
 import importlib
-import io
 import json
-import logging
-import re
 import sys
-import warnings
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpucomp.errors import GpucompError, ModelError, UnsupportedError, quote
-
-MOST_JSON = 1 << 28  # bytes
-# what torch reads as formulas of sizes, by a function that would run other texts as Python
-_FORMULA = re.compile(
-    r"(?:[A-Z][A-Za-z0-9]*|[a-z]{1,3}\d+|'[a-z]{1,3}\d+'|positive|negative|nonnegative|nonpositive|integer|real|finite|evaluate"
-    r"|\d+(?:\.\d+)?|[\s+*/(),<>=&|~%-])*+"
-)
+from gpucomp.errors import GpucompError, ModelError, quote
+from gpucomp.frontend.foreign.archive import checked_copy
+from gpucomp.frontend.foreign.convert import FAILED
+from gpucomp.frontend.foreign.exported import exported
 
 
 def torch_export(source: Path, target: Path) -> None:
-    """A program saved by ``torch.export.save``. No pickle in it is read, and no formula that is none."""
+    """A program saved by ``torch.export.save``: torch reads a copy that has no pickle, and nothing else that runs."""
+    copy = target.with_name("checked.pt2")
+    checked_copy(source, copy)
     torch: Any = importlib.import_module("torch")
-    _require_plain(source)
     load = torch.load
 
     def without_pickle(*given: Any, **named: Any) -> Any:
         return load(*given, **{**named, "weights_only": True})
 
-    torch.load = without_pickle  # ``torch.export.load`` asks for pickles, for some parts only after this failed
-    target.write_bytes(exported(torch.export.load(source)))
-
-
-def _require_plain(path: Path) -> None:
-    """Raise ``ModelError`` (GPC3091) for an archive in which something is run as it is read."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if info.filename.endswith((".so", ".cubin", ".cpp")):
-                    raise ModelError(f"{quote(path)} has machine code, {quote(info.filename)}", code="GPC3091")
-                if info.filename.endswith(".json") and info.file_size <= MOST_JSON:
-                    _require_plain_json(path, json.loads(archive.read(info)))
-                elif info.filename.endswith(".json"):
-                    raise ModelError(f"{quote(path)}: {quote(info.filename)} is too large", code="GPC3091")
-    except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{quote(path)} is no archive of torch.export: {error}", code="GPC3091") from error
-
-
-def _require_plain_json(path: Path, value: object) -> None:
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, Mapping):
-            if one.get("use_pickle"):
-                raise ModelError(
-                    f"{quote(path)} has a pickle, {quote(one.get('path_name'))}, which would run code as it is read; "
-                    "tensors of plain types have none",
-                    code="GPC3091",
-                )
-            formula = one.get("expr_str")
-            if isinstance(formula, str) and not _FORMULA.fullmatch(formula):
-                raise ModelError(f"{quote(path)} has {quote(formula)} in the place of a size", code="GPC3091")
-        waiting += one.values() if isinstance(one, Mapping) else one if isinstance(one, list) else ()
-
-
-def exported(program: Any) -> bytes:
-    """An ``ExportedProgram`` as a model, with the ranges of its sizes. Raises ``UnsupportedError`` (GPC4022)."""
-    torch = importlib.import_module("torch")
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False)
-            proto = made.model_proto
-        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
-            cause = error.__cause__ or error
-            raise UnsupportedError(
-                f"torch's exporter: {type(cause).__name__}: {quote(str(cause).splitlines()[0] if str(cause) else '')}",
-                code="GPC4022",
-            ) from error
-    if shapes := _shapes(program, proto):
-        proto.metadata_props.add(key="gpucomp:shapes", value=json.dumps(shapes))
-    return bytes(proto.SerializeToString(deterministic=True))
-
-
-def _shapes(program: Any, proto: Any) -> dict[str, list[Any]]:
-    """The shapes of inputs with open sizes: numbers, and for each open size its name, and its range if it has ends."""
-    ranges = {str(symbol): found for symbol, found in program.range_constraints.items()}
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    names = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
-    found: dict[str, list[Any]] = {}
-    for name, info in zip(names, proto.graph.input, strict=False):
-        sizes = getattr(values.get(name), "shape", ())
-        shape = [size if isinstance(size, int) else _range(str(size), ranges.get(str(size))) for size in sizes]
-        if any(isinstance(size, list) for size in shape):
-            found[info.name] = shape
-    return found
-
-
-def _range(name: str, limits: Any) -> list[Any]:
-    if limits is None:
-        return [name]
-    low = int(limits.lower) if limits.lower.is_Integer else 1
-    high = int(limits.upper) if limits.upper.is_Integer and limits.upper < 1 << 31 else max(8192, low)
-    return [name, max(low, 0), high]
+    torch.load = without_pickle
+    target.write_bytes(exported(torch.export.load(copy)))
 
 
 def keras(source: Path, target: Path) -> None:
     """Keras's own exporter. ``safe_mode`` refuses layers with code of their own."""
     library = importlib.import_module("keras")
     made = library.saving.load_model(source, compile=False, safe_mode=True)
+    for one in made.inputs:
+        if None in one.shape[1:]:  # the exporter traces it as 1, and what it unrolls is unrolled once
+            raise ModelError(
+                f"has an input {quote(one.name)} of shape {tuple(one.shape)}, and Keras's exporter keeps only the batch open: "
+                "give the model's Input fixed sizes, such as keras.Input((100, 8)), and save it again",
+                code="GPC3090",
+            )
     examples = [library.ops.zeros([size or 2 for size in one.shape], one.dtype) for one in made.inputs]
     made(examples if len(examples) > 1 else examples[0])  # the exporter takes no model that was never called
     made.export(target, format="onnx", verbose=False)
@@ -154,12 +80,13 @@ PROGRAMS: Mapping[str, Callable[[Path, Path], None]] = {
 
 
 def main() -> int:
-    """The exit status: 0 with a model in TARGET, else the last line of the errors says why."""
+    """The exit status: 0 with a model in TARGET, else ``FAILED`` or the last line of the errors says why."""
     name, source, target = sys.argv[1:]
-    sys.stdout = io.StringIO()
     try:
         PROGRAMS[name](Path(source), Path(target))
     except GpucompError as error:
+        told = {"code": error.code, "message": error.message}
+        Path(target).with_name(FAILED).write_text(json.dumps(told), encoding="utf-8")
         print(error.message, file=sys.stderr)
         return 1
     return 0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -120,10 +123,155 @@ def test_a_converter_that_is_not_installed_is_named_with_the_command(tmp_path, m
     assert caught.value.code == "GPC5003"
 
 
-def test_a_file_that_is_not_there_is_an_error(fake, tmp_path):
-    with pytest.raises(gpucomp.ModelError, match="cannot be read") as caught:
-        gpucomp.compile(tmp_path / "none.fake")
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("kind", ["missing", "pipe", "device", "folder", "NUL"])
+def test_what_is_no_file_is_an_error_at_once(fake, tmp_path, kind, cache):
+    path = tmp_path / ("none\0.fake" if kind == "NUL" else "none.fake")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+
+    with config.using(**({} if cache else {"cache": None})), pytest.raises(gpucomp.ModelError) as caught:
+        gpucomp.compile(path)
     assert caught.value.code == "GPC3001"
+
+
+def test_a_file_that_is_written_again_meanwhile_is_not_kept(fake, tmp_path):
+    first = WRITES + "\nPath(source).write_text('another model')"
+    for _ in range(2):
+        as_onnx(fake(first))
+
+    assert (tmp_path / "calls").read_text() == "xx"
+
+
+def test_a_converter_sees_a_link_by_its_own_name(fake, tmp_path):
+    path = fake(WRITES + "\nassert source.endswith('/net.fake'), source")
+    path.rename(tmp_path / "blob")
+    path.symlink_to("blob")
+
+    assert as_onnx(path)[0] == RELU.SerializeToString()
+
+
+def test_the_files_of_a_folder_are_followed_through_links_once(tmp_path):
+    converter = Converter("saved_model", "a folder", "torch", ("json",), folder=True)
+    place, elsewhere = tmp_path / "model", tmp_path / "elsewhere"
+    place.mkdir()
+    elsewhere.mkdir()
+    (place / "saved_model.pb").write_bytes(b"x")
+    (elsewhere / "weights").write_bytes(b"1")
+    (place / "variables").symlink_to(elsewhere)
+    (elsewhere / "above").symlink_to(place)
+    before = convert._key(place, converter)
+    assert before == convert._key(place, converter)
+
+    (elsewhere / "weights").write_bytes(b"2")
+
+    assert convert._key(place, converter) != before
+
+
+def test_the_key_has_versions_of_packages_by_any_name(monkeypatch):
+    known = {"tensorflow-cpu": "2.19.1", "tf2onnx": "1.17.0", "onnx": "1.21", "onnx_ir": "1.1"}
+
+    def version(name):
+        if name not in known:
+            raise convert.PackageNotFoundError(name)
+        return known[name]
+
+    monkeypatch.setattr(convert, "version", version)
+    monkeypatch.setattr(convert, "packages_distributions", lambda: {"tensorflow": ["tensorflow-cpu"]})
+
+    found = " ".join(convert._versions(SAVED_MODEL))
+    assert found == "tensorflow-cpu 2.19.1 tf2onnx 1.17.0 onnx 1.21 onnx_ir 1.1"
+
+
+def fails_with(told):
+    return f"Path(target).with_name('error.json').write_text({told!r}); raise SystemExit(1)"
+
+
+@pytest.mark.parametrize(("code", "error"), [("GPC3091", gpucomp.ModelError), ("GPC4022", gpucomp.UnsupportedError)])
+def test_an_error_that_the_converter_found_has_its_own_code(fake, code, error):
+    path = fake(fails_with(json.dumps({"code": code, "message": "has something"})))
+
+    with pytest.raises(error, match=r"net\.fake.*has something") as caught:
+        gpucomp.compile(path)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("told", ["", "[]", "{}", '{"code": "GPC9001", "message": "x"}', "3"])
+def test_an_error_that_cannot_be_read_is_a_failure(fake, told):
+    with pytest.raises(gpucomp.ModelError) as caught:
+        gpucomp.compile(fake(fails_with(told)))
+    assert caught.value.code == "GPC3090"
+
+
+GRANDCHILD = """
+import subprocess
+child = subprocess.Popen(["sleep", "60"])
+Path(source).with_name("pid").write_text(str(child.pid))
+"""
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it asks Linux for the state of a process")
+@pytest.mark.parametrize("hangs", [False, True])
+def test_what_a_converter_starts_is_ended_with_it(fake, tmp_path, monkeypatch, hangs):
+    monkeypatch.setattr(convert, "LIMIT_S", 2 if hangs else 30)
+    path = fake(GRANDCHILD + ("child.wait()" if hangs else WRITES))
+    start = time.monotonic()
+
+    if hangs:
+        with pytest.raises(gpucomp.ModelError, match="took more than 2 s"):
+            as_onnx(path)
+    else:
+        as_onnx(path)
+    assert time.monotonic() - start < 25
+    assert not is_running((tmp_path / "pid").read_text())
+
+
+def test_the_last_line_of_many_is_told(fake):
+    text = (
+        "for _ in range(1000):\n    print('x' * 9999, file=sys.stderr); print('y' * 9999)\nraise ValueError('at last')"
+    )
+
+    with pytest.raises(gpucomp.ModelError, match="failed: ValueError: at last"):
+        gpucomp.compile(fake(text))
+
+
+def test_a_converter_that_cannot_be_started_is_an_error(fake, monkeypatch):
+    def none(*args, **named):
+        raise OSError(12, "Cannot allocate memory")
+
+    path = fake(WRITES + "\n# which is not in the cache")
+    monkeypatch.setattr(subprocess, "Popen", none)
+
+    with pytest.raises(gpucomp.ModelError, match="cannot be started: Cannot allocate memory") as caught:
+        gpucomp.compile(path)
+    assert caught.value.code == "GPC3090"
+
+
+def test_a_model_with_files_beside_it_is_too_large(fake):
+    with pytest.raises(gpucomp.ModelError, match="larger than 2 GiB") as caught:
+        gpucomp.compile(fake(WRITES + "\nPath(target + '.data').touch()"))
+    assert caught.value.code == "GPC3090"
+
+
+def test_an_onnx_model_may_be_called_pb(tmp_path):
+    path = tmp_path / "model.pb"
+    path.write_bytes(RELU.SerializeToString())
+    assert gpucomp.compile(path, target="cpu").inputs[0].shape == (2, 3)
+
+    path.write_bytes(b"\x0a\x05graph")
+    with pytest.raises(gpucomp.UsageError, match="frozen graph"):
+        gpucomp.compile(path)
 
 
 @pytest.mark.parametrize("suffix", [*REFUSED, "-symbol.json", ".PKL"])
@@ -168,23 +316,47 @@ def test_bytes_and_models_are_left_alone():
     assert as_onnx(b"x.pkl", {"x": (2, 3)}) == (b"x.pkl", {"x": (2, 3)})
 
 
-def test_a_model_of_keras_is_compiled(tmp_path):
+def keras_files(folder, program):
     if find_spec("keras") is None:  # it is not imported here: by itself it asks for TensorFlow
         pytest.skip("could not import 'keras'")
-    program = (
-        "import keras, numpy as np; keras.utils.set_random_seed(3);"
-        "layers = [keras.layers.Conv2D(5, 3, activation='relu'), keras.layers.GlobalMaxPooling2D(), keras.layers.Dense(4)];"
-        "m = keras.Sequential([keras.Input((7, 9, 3)), *layers]); m.save('net.keras');"
-        "x = np.random.rand(2, 7, 9, 3).astype('float32'); np.savez('io', x=x, y=keras.ops.convert_to_numpy(m(x)))"
-    )
-    subprocess.run(
-        ["env", "KERAS_BACKEND=torch", sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True
+    start = "import keras, numpy as np; L = keras.layers; keras.utils.set_random_seed(3);"
+    command = ["env", "KERAS_BACKEND=torch", sys.executable, "-c", start + program]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        "keras.Input((7, 9, 3)), L.Conv2D(5, 3, activation='relu'), L.GlobalMaxPooling2D(), L.Dense(4)",
+        "keras.Input((6, 4)), L.LSTM(5, return_sequences=True), L.TimeDistributed(L.Dense(3)), L.Bidirectional(L.GRU(3))",
+    ],
+    ids=["images", "steps"],
+)
+def test_a_model_of_keras_is_compiled(tmp_path, layers):
+    keras_files(
+        tmp_path,
+        f"m = keras.Sequential([{layers}]); m.save('net.keras');"
+        "x = np.random.rand(2, *m.input_shape[1:]).astype('float32');"
+        "np.savez('io', x=x, y=keras.ops.convert_to_numpy(m(x)))",
     )
     known = np.load(tmp_path / "io.npz")
     content, _ = as_onnx(tmp_path / "net.keras")
     name = onnx.load_model_from_string(content).graph.input[0].name
 
-    exe = gpucomp.compile(tmp_path / "net.keras", target="cpu", shapes={name: ("n", 7, 9, 3)})
+    exe = gpucomp.compile(tmp_path / "net.keras", target="cpu", shapes={name: ("n", *known["x"].shape[1:])})
 
     (y,) = exe.run({name: known["x"]}).values()
     np.testing.assert_allclose(y, known["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_of_keras_with_open_sizes_beyond_the_batch_is_refused(tmp_path):
+    keras_files(
+        tmp_path,
+        "inner = keras.Sequential([keras.Input((None, 4)), L.LSTM(5)]);"
+        "x, y = keras.Input((8, 2)), keras.Input((None, 4), name='steps');"
+        "keras.Model([x, y], L.Dense(2)(inner(y)) + L.Dense(2)(L.Flatten()(x))).save('net.keras')",
+    )
+
+    with pytest.raises(gpucomp.ModelError, match=r"'steps' of shape \(None, None, 4\).* fixed sizes") as caught:
+        gpucomp.compile(tmp_path / "net.keras")
+    assert caught.value.code == "GPC3090"

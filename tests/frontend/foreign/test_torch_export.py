@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import zipfile
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import gpucomp
 from gpucomp.cli import main
+from gpucomp.frontend.foreign import exported as in_memory
 
 torch = pytest.importorskip("torch", reason="could not import 'torch'")
 pytest.importorskip("onnxscript", reason="could not import 'onnxscript'")
@@ -101,13 +103,23 @@ def pickled(value):
     return buffer.getvalue()
 
 
-def test_a_pickle_among_the_inputs_is_not_run(saved, tmp_path):
+def test_a_pickle_among_the_inputs_is_not_run(saved, tmp_path, net):
     evil = pickled(Touches(tmp_path / "ran"))
     rewritten(saved, lambda name, content: evil if "sample_inputs" in name else content)
 
-    with pytest.raises(gpucomp.ModelError) as caught:
-        gpucomp.compile(saved, target="cpu")
-    assert caught.value.code == "GPC3090"
+    check(gpucomp.compile(saved, target="cpu"), net)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_guards_in_a_file_are_not_run(saved, tmp_path, net):
+    def change(name, content):
+        if not name.endswith("models/model.json"):
+            return content
+        return json.dumps({**json.loads(content), "guards_code": [f"open({str(tmp_path / 'ran')!r}, 'w')"]})
+
+    rewritten(saved, change)
+
+    check(gpucomp.compile(saved, target="cpu"), net)
     assert not (tmp_path / "ran").exists()
 
 
@@ -121,8 +133,9 @@ def test_a_pickle_among_the_weights_is_refused(saved, tmp_path):
 
     rewritten(saved, change)
 
-    with pytest.raises(gpucomp.ModelError, match="has a pickle, 'weight_1'"):
+    with pytest.raises(gpucomp.ModelError, match=r"net\.pt2' has a pickle, 'weight_1'") as caught:
         gpucomp.compile(saved, target="cpu")
+    assert caught.value.code == "GPC3091"
     assert not (tmp_path / "ran").exists()
 
 
@@ -160,14 +173,148 @@ def test_what_is_no_archive_is_refused(tmp_path, content):
         gpucomp.compile(path, target="cpu")
 
 
-class Airy(torch.nn.Module):
+class Of(torch.nn.Module):
+    """A module that computes a function, perhaps of a buffer that it has."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.register_buffer("total", torch.zeros(3))
+        self.norm = torch.nn.BatchNorm1d(3, track_running_stats=False)
+
     def forward(self, x):
-        return torch.special.airy_ai(x)
+        return self.function(self, x)
+
+
+def refused(program):
+    with pytest.raises(gpucomp.UnsupportedError) as caught:
+        gpucomp.compile(program, target="cpu")
+    assert caught.value.code == "GPC4022"
+    return caught.value.message
+
+
+def exported(function, *inputs, **named):
+    return torch.export.export(Of(function).eval(), inputs or (torch.rand(2, 3),), **named)
 
 
 def test_an_operator_without_a_translation_is_named():
-    program = torch.export.export(Airy(), (torch.rand(4),))
+    assert "airy" in refused(exported(lambda self, x: torch.special.airy_ai(x)))
 
-    with pytest.raises(gpucomp.UnsupportedError, match="airy") as caught:
-        gpucomp.compile(program)
-    assert caught.value.code == "GPC4022"
+
+functional = torch.nn.functional
+IMAGE = torch.rand(1, 2, 8, 8)
+WRONG = [
+    (lambda self, x: functional.avg_pool2d(x, 2, divisor_override=3), IMAGE, "aten.avg_pool2d.default"),
+    (lambda self, x: functional.interpolate(x, scale_factor=0.6), IMAGE, "aten.upsample_nearest2d.vec"),
+    (
+        lambda self, x: functional.interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True),
+        IMAGE,
+        "aten._upsample_bilinear2d_aa.vec",
+    ),
+    (lambda self, x: functional.dropout(x, 0.5, training=True), IMAGE, "aten.dropout.default"),
+    (lambda self, x: functional.dropout(x, 0.5, training=True, inplace=True), IMAGE, "aten.dropout_.default"),
+    (lambda self, x: x + torch.rand_like(x), IMAGE, "aten.rand_like.default"),
+    (lambda self, x: self.norm(x), torch.rand(2, 3), "aten.batch_norm.default"),
+    (
+        lambda self, x: torch.cond(x.sum() > 0, torch.sin, lambda y: y + torch.rand_like(y), (x,)),
+        IMAGE,
+        "aten.rand_like.default",
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "x", "name"), WRONG, ids=[name for _, _, name in WRONG])
+def test_what_torch_translates_wrong_is_refused_with_its_place(function, x, name):
+    message = refused(exported(function, x))
+
+    assert name in message
+    assert " at " in message
+
+
+def test_a_saved_program_is_refused_with_the_code_of_one_in_memory(tmp_path):
+    torch.export.save(exported(lambda self, x: x + torch.rand_like(x)), tmp_path / "net.pt2")
+
+    assert "aten.rand_like.default" in refused(tmp_path / "net.pt2")
+
+
+def test_what_is_off_in_evaluation_is_taken():
+    def off(self, x):
+        y = functional.dropout(functional.alpha_dropout(x, training=False), training=False)
+        return functional.relu(functional.dropout(y + 1, training=False, inplace=True), inplace=True)
+
+    exe = gpucomp.compile(exported(off), target="cpu")
+
+    (y,) = exe.run({"x": np.float32([[-3, 0, 1], [2, -1, 5]])}).values()
+    np.testing.assert_array_equal(y, [[0, 1, 2], [3, 0, 6]])
+
+
+def adds_to_the_buffer(self, x):
+    self.total.add_(x.sum(0))
+    return x + self.total
+
+
+def writes_into_a_part_of_the_input(self, x):
+    x[0].mul_(2)
+    return x + 1
+
+
+@pytest.mark.parametrize(("function", "name"), [(adds_to_the_buffer, "total"), (writes_into_a_part_of_the_input, "x")])
+def test_programs_that_write_are_refused(function, name):
+    program = exported(function)
+
+    assert f"writes into '{name}'" in refused(program)
+    assert f"writes into '{name}'" in refused(program.run_decompositions())
+
+
+def test_results_that_are_no_tensors_are_refused():
+    assert "result 1 of the program is '7'" in refused(exported(lambda self, x: (x + 1, 7)))
+    assert "result 0 of the program is 'None'" in refused(exported(lambda self, x: (None, x + 1)))
+
+
+class Named(torch.nn.Module):
+    def forward(self, x, how="sum", y=None, z=None):
+        return x[:2] + z.sum() if how == "sum" else x
+
+
+def test_ranges_are_of_the_inputs_that_have_them():
+    rows, columns = torch.export.Dim("rows", min=2, max=9), torch.export.Dim("columns", min=3, max=7)
+    program = torch.export.export(
+        Named(),
+        (torch.rand(4, 3), "sum", None, torch.rand(5, 4)),
+        dynamic_shapes=({0: rows}, None, None, {0: columns}),
+    )
+
+    exe = gpucomp.compile(program, target="cpu")
+
+    assert [(spec.shape[0].low, spec.shape[0].high) for spec in exe.inputs] == [(2, 9), (3, 7)]
+
+
+def test_a_size_with_a_high_start_and_no_end_stays_open():
+    rows = torch.export.Dim("rows", min=10_000)
+    program = exported(lambda self, x: x + 1, torch.rand(20_000, 3), dynamic_shapes=({0: rows},))
+
+    (spec,) = gpucomp.compile(program, target="cpu").inputs
+
+    assert (spec.shape[0].low, spec.shape[0].high) == (10_000, 40_000)
+
+
+def test_the_logger_of_torch_keeps_its_level(program):
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+
+    gpucomp.compile(program, target="cpu")
+
+    assert logger.level == before
+
+
+def test_a_program_that_is_too_large_is_refused(program, monkeypatch):
+    monkeypatch.setattr(in_memory, "MOST_BYTES", 100)
+
+    assert "larger than 2 GiB" in refused(program)
+
+
+def test_shapes_that_are_no_mapping_are_wrong_use(program, saved):
+    for model in (program, saved):
+        with pytest.raises(gpucomp.UsageError, match="a mapping of input names expected, list given") as caught:
+            gpucomp.compile(model, target="cpu", shapes=[(1, 3)])
+        assert caught.value.code == "GPC2009"

@@ -8,23 +8,19 @@ from typing import Any
 import torch
 from torch import fx
 
-from gpucomp.torch.graphs import copied
-
 aten = torch.ops.aten
 ATTENTION = aten.scaled_dot_product_attention.default
 
 
-def with_zeros(module: fx.GraphModule) -> fx.GraphModule:
-    """The module, in which results of attention are filled with zeros where a mask hides every key."""
-    if not any(_mask(node) for node in module.graph.find_nodes(op="call_function", target=ATTENTION)):
-        return module
-    found = copied(module)
-    graph = found.graph
+def has_masks(graph: fx.Graph) -> bool:
+    return any(_mask(node) is not None for node in graph.find_nodes(op="call_function", target=ATTENTION))
+
+
+def fill_with_zeros(graph: fx.Graph) -> None:
+    """Fill the results of attention with zeros where a mask hides every key."""
     for node in graph.find_nodes(op="call_function", target=ATTENTION):
         if (mask := _mask(node)) is not None:
             _fill(graph, node, mask)
-    found.recompile()
-    return found
 
 
 def _mask(node: fx.Node) -> fx.Node | None:

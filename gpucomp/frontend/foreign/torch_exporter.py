@@ -20,8 +20,8 @@ from torch import fx
 
 from gpucomp.errors import DeviceError, UnsupportedError, quote
 from gpucomp.extras import install
-from gpucomp.torch.decompositions import TABLE, TORCHS
-from gpucomp.torch.operators import Missing, refused
+from gpucomp.frontend.foreign.decompositions import TABLE, TORCHS
+from gpucomp.frontend.foreign.translations import DRAWS_IF
 
 # what the exporter raises where a graph is beyond it; its passes were written for what its own tracer gives
 BEYOND_IT = (
@@ -41,9 +41,13 @@ LIFTED = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.defa
 
 @dataclass(frozen=True)
 class Pieces:
-    """Torch's exporter: which operators it knows, how others are taken apart, and the translation itself."""
+    """Torch's exporter: which operators it knows, how others are taken apart, and the translation itself.
+
+    ``table`` takes operators apart: ``apart`` those of backends, ``composite`` those that torch takes apart before these.
+    """
 
     registry: Any
+    table: Mapping[Any, Callable[..., Any]]
     apart: Mapping[Any, Callable[..., Any]]
     composite: Mapping[Any, Callable[..., Any]]
     override: Any
@@ -74,14 +78,16 @@ def _pieces() -> Pieces:
         registry = registration.ONNXRegistry.from_torchlib()
     known = set(decomp.get_onnx_implemented_overloads(registry)) - {*TORCHS}
     table = decomp.create_onnx_friendly_decomposition_table(known)
-    composite, apart = program._split_decomp_table_to_cia_and_python_decomp(dict(table))
-    apart |= TABLE
-    for operator in [*apart]:
+    table |= TABLE
+    for operator in [*table]:
         # what takes a constant apart reads the tensor itself, which a trace does not have; random numbers must be torch's
-        if operator in LIFTED or torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ()):
-            del apart[operator]
+        seeded = torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ())
+        if operator in LIFTED or (seeded and str(operator) not in DRAWS_IF):
+            del table[operator]
+    composite, apart = program._split_decomp_table_to_cia_and_python_decomp(dict(table))
     return Pieces(
         registry,
+        table,
         apart,
         composite,
         program._override_composite_implicit_decomp,
@@ -101,19 +107,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def missing(node: fx.Node) -> Missing | None:
-    """Why the operator of ``node`` cannot be compiled; ``None`` if nothing is known against it."""
-    if found := refused(node):
-        return found
-    target = node.target
-    if node.op == "call_function" and isinstance(target, torch._ops.OpOverload):
-        if target not in LIFTED and not pieces().registry.is_registered(target):
-            return Missing.of(node, "torch's exporter has no translation to ONNX")
-    elif node.op in ("call_module", "call_method") or isinstance(target, torch._ops.HigherOrderOperator):
-        return Missing.of(node, "it is not an operator of ATen")
-    return None
 
 
 def to_onnx(program: torch.export.ExportedProgram) -> bytes:

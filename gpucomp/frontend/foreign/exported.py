@@ -1,0 +1,139 @@
+"""An ``ExportedProgram`` of torch as an ONNX model, by torch's own exporter, and what that exporter does not get right."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from google.protobuf.message import EncodeError
+
+from gpucomp.errors import UnsupportedError, quote
+from gpucomp.frontend.foreign.masks import fill_with_zeros
+from gpucomp.frontend.foreign.torch_exporter import pieces
+from gpucomp.frontend.foreign.translations import draws, operator_name, other_in_onnx, place_of, trains
+
+MOST_BYTES = (1 << 31) - 1  # of a protobuf message
+MOST_SIZE = 8192  # of a dimension without an end
+
+
+def exported(program: Any) -> bytes:
+    """An ``ExportedProgram`` as a model, with the ranges of its sizes. Raises ``UnsupportedError`` (GPC4022)."""
+    torch = importlib.import_module("torch")
+    with _quiet():
+        try:
+            if (nbytes := _nbytes(program)) > MOST_BYTES:
+                raise _too_large(f"its weights have {nbytes} bytes")
+            _require_right(program)
+            program = _taken_apart(program)
+            proto = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False).model_proto
+            if shapes := _shapes(program, proto):
+                proto.metadata_props.add(key="gpucomp:shapes", value=json.dumps(shapes))
+            return bytes(proto.SerializeToString(deterministic=True))
+        except EncodeError as error:
+            raise _too_large(str(error)) from error
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
+            cause = error.__cause__ or error
+            raise UnsupportedError(
+                f"torch's exporter: {type(cause).__name__}: {quote(str(cause).splitlines()[0] if str(cause) else '')}",
+                code="GPC4022",
+            ) from error
+
+
+def _too_large(why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the program is larger than 2 GiB as a model: {why}; torch.onnx.export(program, external_data=True).save(path) "
+        "writes a model whose weights are beside it",
+        code="GPC4022",
+    )
+
+
+def _nbytes(program: Any) -> int:
+    tensors = [*program.state_dict.values(), *program.constants.values()]
+    shared = {(one.data_ptr(), one.nbytes) for one in tensors if hasattr(one, "data_ptr") and one.device.type != "meta"}
+    return sum(nbytes for _, nbytes in shared)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of torch about itself."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _require_right(program: Any) -> None:
+    """Raise ``UnsupportedError`` (GPC4022) for what torch's exporter leaves out, or translates to something else."""
+    nodes = [node for module in program.graph_module.modules() for node in getattr(module, "graph", _Empty).nodes]
+    for node in nodes:
+        if node.op == "call_function" and (why := _objection(node)):
+            at = f" at {place}" if (place := place_of(node)) else ""
+            raise UnsupportedError(f"{quote(operator_name(node))}{at}: {why}", code="GPC4022")
+    if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in nodes):
+        program = program.run_decompositions({})  # only then it is known what is written to
+    signature = program.graph_signature
+    kinds = ("buffers_to_mutate", "parameters_to_mutate", "user_inputs_to_mutate")
+    written = [str(name) for kind in kinds for name in (getattr(signature, kind, None) or {}).values()]
+    if written:
+        raise UnsupportedError(
+            f"the program writes into {quote(', '.join(written))}, which a model cannot do: return the new value instead, and "
+            "give it to the next run; model.eval() before the export if it is a statistic of training",
+            code="GPC4022",
+        )
+    for number, spec in enumerate(one for one in signature.output_specs if one.kind.name == "USER_OUTPUT"):
+        if type(spec.arg).__name__ == "ConstantArgument":
+            raise UnsupportedError(
+                f"result {number} of the program is {quote(spec.arg.value)} and no tensor: leave it out", code="GPC4022"
+            )
+
+
+def _taken_apart(program: Any) -> Any:
+    """The program in operators that torch's exporter has right."""
+    found = program.run_decompositions(dict(pieces().table))
+    fill_with_zeros(found.graph)
+    found.graph_module.recompile()
+    _require_right(found)
+    return found
+
+
+class _Empty:
+    nodes = ()
+
+
+def _objection(node: Any) -> str:
+    if draws(node):
+        return "it draws random numbers, which must be those of torch's generator"
+    if trains(node):
+        return "torch's exporter takes a batch normalization in training for one that is not"
+    return other_in_onnx(node)
+
+
+def _shapes(program: Any, proto: Any) -> dict[str, list[Any]]:
+    """The shapes of inputs with open sizes: numbers, and for each open size its name, and its range if it has ends."""
+    ranges = {str(symbol): found for symbol, found in program.range_constraints.items()}
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    found: dict[str, list[Any]] = {}
+    for info in proto.graph.input:  # named as in the program, which has others too: numbers, texts and None
+        sizes = getattr(values.get(info.name), "shape", ())
+        shape = [size if isinstance(size, int) else _range(str(size), ranges.get(str(size))) for size in sizes]
+        if any(isinstance(size, list) for size in shape):
+            found[info.name] = shape
+    return found
+
+
+def _range(name: str, limits: Any) -> list[Any]:
+    if limits is None:
+        return [name]
+    low = int(limits.lower) if limits.lower.is_Integer else 1
+    has_end = limits.upper.is_Integer and limits.upper < 1 << 31
+    return [name, max(low, 0), int(limits.upper) if has_end else max(MOST_SIZE, 4 * low)]
