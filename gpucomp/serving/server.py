@@ -38,7 +38,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """As ``stop``; a second SIGINT does not wait for what runs."""
-        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.force_exit = self.force_exit or (self.should_exit and sig == signal.SIGINT)
         self.stop()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -325,17 +325,67 @@ def test_a_server_that_ends_finishes_what_it_has(folder, gate):
         assert answers[0].status == 200
 
 
-def test_a_bug_while_a_model_is_loaded_does_not_end_the_server(folder, monkeypatch):
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of SystemExit
+@pytest.mark.parametrize("error", [ValueError, AssertionError, StopIteration, SystemExit])
+def test_a_bug_while_a_model_is_loaded_does_not_end_the_server(folder, monkeypatch, error):
     shutil.copytree(folder / "m", folder / "z")
 
     def load(entry, *how):
         if entry.name == "m":
-            raise ValueError("oh")
+            raise error("oh")
         return loaded(entry, *how)
 
     loaded = registry.load
     monkeypatch.setattr(registry, "load", load)
 
     with serving(folder) as running:
-        assert "GPC1000 model 'm': internal error, ValueError: oh" in state(running, "m")["reason"]
+        told = "RuntimeError: the thread ended" if error is SystemExit else f"{error.__name__}: oh"
+        assert f"GPC1000 model 'm': internal error, {told}" in state(running, "m")["reason"]
         assert ask(running, "z").status == 200
+
+
+def test_a_bug_while_instances_are_made_does_not_end_the_server(folder, monkeypatch):
+    def scheduler(*how):
+        raise AttributeError("oh")
+
+    monkeypatch.setattr(registry, "Scheduler", scheduler)
+
+    with serving(folder) as running:
+        assert "GPC1000 model 'm': internal error, AttributeError: oh" in state(running, "m")["reason"]
+
+
+def test_a_model_that_is_unloaded_before_its_turn_is_not_loaded(folder, monkeypatch):
+    shutil.copytree(folder / "m", folder / "z")
+    began, goes_on = threading.Event(), threading.Event()
+
+    def held(entry, *how):
+        if entry.name == "m":
+            began.set()
+            goes_on.wait(60)
+        return loaded(entry, *how)
+
+    loaded = registry.load
+    monkeypatch.setattr(registry, "load", held)
+
+    with serving(folder, ready=False) as running:
+        eventually(began.is_set, "the first model")
+        threads, answers = in_background(1, lambda: load(running, "z", "unload"))
+        eventually(lambda: len(running.server.service.registry._loading._waiters or ()) > 0, "the request")
+        goes_on.set()
+        running.wait_ready()
+        threads[0].join()
+
+        assert answers[0].status == 200
+        assert state(running, "z")["reason"] == "unloaded"
+        assert ask(running, "m").status == 200
+
+
+def test_an_end_does_not_wait_for_runs_of_a_version_before(folder, gate):
+    with serving(folder) as running:
+        threads, _ = in_background(1, lambda: ask(running))
+        eventually(lambda: gate.waiting == 1, "the run")
+        models.save(models.mlp(2 * models.W), folder / "m" / "2" / "model.onnx")
+        assert load(running).status == 200
+    threads[0].join()
+
+    assert gate.stopped == 1
