@@ -299,6 +299,45 @@ def test_headers_without_an_end(server):
     assert HEADER == 64 << 10
 
 
+def connection_of(running, sock):
+    """The server's end of a connection."""
+
+    def found():
+        return [one for one in running.server.server_state.connections if one.client == sock.getsockname()]
+
+    return eventually(found, "the connection")[0]
+
+
+def test_headers_behind_a_body_that_was_refused_are_counted(server):
+    """The rest of a body whose request was answered early is no header; what comes behind it is."""
+    with server.connect() as sock:
+        own = connection_of(server, sock)
+        sock.sendall(b"POST /v2/none HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n")
+        assert sock.recv(1000).startswith(b"HTTP/1.1 404 ")
+        eventually(own._in_refused_body, "the end of the answer")
+        sock.sendall(bytes(100_000))
+        eventually(lambda: not own._in_refused_body(), "the end of the body")
+        assert own._seen == 0
+        sock.sendall(b"GET /v2 HTTP/1.1\r\nx: " + b"a" * 5000)
+        eventually(lambda: own._seen > 5000, "the count of header bytes")
+
+
+def test_a_client_that_does_not_read_the_end_of_its_answer(server):
+    """What is left of an answer in the server's memory ends the connection too, although it is small."""
+    given = {"name": "x", "datatype": "FP32", "shape": [2500, 5], "parameters": {"binary_data_size": 50_000}}
+    said = json.dumps({"inputs": [given], "parameters": {"binary_data_output": True}}).encode()
+    lengths = f"content-length: {len(said) + 50_000}", f"inference-header-content-length: {len(said)}"
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", server.port))
+        own = connection_of(server, sock)
+        own.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        sock.sendall(request(said + bytes(50_000), *lengths))
+        left = eventually(own.transport.get_write_buffer_size, "the answer")
+        assert left < 1 << 16  # asyncio's limit
+        eventually(lambda: own not in server.server.server_state.connections, "the end of the connection")
+
+
 def test_pipelined_requests_are_answered_in_order(server):
     body = json.dumps({"inputs": [GOOD]}).encode()
     one = b"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
