@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import re
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -25,11 +26,13 @@ from gpucomp.serving import limits
 from gpucomp.serving.body import Bodies, body_of
 from gpucomp.serving.model import is_wrong_input
 from gpucomp.serving.model_config import PLATFORM, model_config
-from gpucomp.serving.protocol import Ask, answer, ask_of, parsed
+from gpucomp.serving.protocol import Ask, answer, ask_of, effort, parsed
 from gpucomp.serving.registry import Registry
 from gpucomp.serving.scheduler import Job, Scheduler, offloaded
 
 EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "model_configuration")
+NEVER = re.compile(r"q=0(\.0*)?")  # of an encoding that a client does not take
+OWN_FAULTS = ("GPC2019", "GPC2050")  # the server's: a plug-in that fails, a folder that cannot be read
 LOST = 499  # status of a request whose client went away, in the figures; nobody receives it
 
 
@@ -63,7 +66,7 @@ class Tensors(Response):
 
     async def compressed(self, accepted: str) -> Tensors:
         """This answer as the client wants it: ``gzip`` or ``deflate``, or as it is."""
-        encoding = next((one for one in ("gzip", "deflate") if one in accepted), None)
+        encoding = _encoding(accepted)
         if encoding is None:
             return self
         size = sum(map(len, self.parts))
@@ -71,6 +74,13 @@ class Tensors(Response):
         self.headers["content-length"] = str(len(self.parts[0]))
         self.headers["content-encoding"] = encoding
         return self
+
+
+def _encoding(accepted: str) -> str | None:
+    """The first of ``gzip`` and ``deflate`` that an ``Accept-Encoding`` names, and not with ``q=0``."""
+    named = (part.lower().replace(" ", "").partition(";") for part in accepted.split(","))
+    allowed = {name for name, _, more in named if not NEVER.fullmatch(more)}
+    return next((one for one in ("gzip", "deflate") if one in allowed), None)
 
 
 def _deflated(parts: list[memoryview | bytes], encoding: str) -> bytes:
@@ -136,6 +146,9 @@ class Service:
             raise _ends()
         if not self.registry.started:
             raise ServingError("the models are being loaded", code="GPC1203", status=503)
+        for one in self.registry.all():
+            if one.lost is not None:
+                raise ServingError(f"model {quote(one.model.name)}: {one.lost.message}", code="GPC1203", status=503)
         return JSONResponse({"ready": True})
 
     async def model_ready(self, request: Request) -> Response:
@@ -227,8 +240,7 @@ class Service:
     async def _inferred(self, request: Request, found: Scheduler, begun: int) -> Response:
         model = found.model
         async with body_of(request, self.limits, self.bodies) as (body, header):
-            size = len(body) if header is None else header
-            ask = await offloaded(size, ask_of, body, header, model.inputs, model.outputs)
+            ask = await offloaded(len(body), ask_of, body, header, model.inputs, model.outputs)
             job = found.submit(ask.feed)
             try:
                 results = await self._result(
@@ -237,8 +249,7 @@ class Service:
             finally:
                 found.abandon(job)
         ended = time.perf_counter_ns()
-        nbytes = sum(results[one.tensor.name].nbytes for one in ask.wanted if not one.binary)
-        head, buffers = await offloaded(nbytes, answer, ask, results, model.name, str(model.version))
+        head, buffers = await offloaded(effort(ask, results), answer, ask, results, model.name, str(model.version))
         response = await Tensors(head, buffers, self.bodies).compressed(request.headers.get("accept-encoding", ""))
         found.statistics.sums["compute_output"].add(time.perf_counter_ns() - ended)
         return response
@@ -279,6 +290,8 @@ def status_of(error: GpucompError) -> int:
         return error.status
     if isinstance(error, RunStoppedError):
         return HTTPStatus.GATEWAY_TIMEOUT
+    if error.code in OWN_FAULTS:
+        return HTTPStatus.INTERNAL_SERVER_ERROR
     return HTTPStatus.BAD_REQUEST if is_wrong_input(error) else HTTPStatus.INTERNAL_SERVER_ERROR
 
 
@@ -291,7 +304,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    known = ServingError(f"nothing is served at {request.method} {quote(request.url.path)}", code="GPC1209")
+    known = ServingError(f"nothing is served at {request.method} {quote(request.scope['path'])}", code="GPC1209")
     return JSONResponse({"error": str(known)}, error.status_code, headers=error.headers)
 
 

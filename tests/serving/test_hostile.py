@@ -12,8 +12,11 @@ import zlib
 import numpy as np
 import pytest
 
+from gpucomp.errors import ServingError
 from gpucomp.serving import connection
+from gpucomp.serving.datatypes import DATATYPES
 from gpucomp.serving.limits import HEADER, Limits
+from gpucomp.serving.protocol import Tensor, ask_of
 from tests.serving import models
 from tests.serving.servers import eventually, process, received, serving
 
@@ -71,6 +74,7 @@ BODIES = {
     "a number with many digits": b'{"inputs": [{"name": "x", "shape": [' + b"9" * 5000 + b"]}]}",
     "a name twice": b'{"inputs": [], "inputs": []}',
     "NaN": json.dumps({"inputs": [GOOD | {"data": [float("nan")] * 10}]}).encode(),
+    "a number that is too large for a float": json.dumps({"inputs": [GOOD]}).replace("1.0", "1e999").encode(),
     "Infinity": json.dumps({"inputs": [GOOD | {"data": [float("-inf")] * 10}]}).encode(),
 }
 
@@ -124,6 +128,16 @@ def test_inputs_that_do_not_fit(server, inputs):
     answer = server.infer("mlp", inputs)
 
     assert (answer.status, answer.error[:7]) == (400, "GPC1201")
+
+
+@pytest.mark.parametrize("data", [{"data": []}, {"parameters": {"binary_data_size": 0}}], ids=["json", "binary"])
+def test_no_element_and_sizes_whose_product_overflows(data):
+    tensor = Tensor("x", DATATYPES["FP32"], (-1,) * 4)
+    given = {"name": "x", "datatype": "FP32", "shape": [0] + 3 * [2**31 - 1], **data}
+    body = json.dumps({"inputs": [given]}).encode()
+
+    with pytest.raises(ServingError, match=r"GPC1201 .*elements expected"):
+        ask_of(memoryview(body), len(body), [tensor], [])
 
 
 def test_sizes_outside_their_range(server):

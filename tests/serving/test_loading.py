@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("prometheus_client", reason="could not import 'prometheus_client'")
 
 import gpucomp
+from gpucomp.errors import DeviceLostError
 from gpucomp.runtime.context import Context
 from gpucomp.serving import registry
 from tests.serving import models
@@ -389,3 +390,21 @@ def test_an_end_does_not_wait_for_runs_of_a_version_before(folder, gate):
     threads[0].join()
 
     assert gate.stopped == 1
+
+
+def test_a_model_whose_device_is_gone_is_not_ready(folder):
+    with serving(folder) as running:
+        running.server.service.registry.find("m", None).lost = DeviceLostError("the device is gone")
+
+        answers = [running.ask("/v2/health/ready"), running.ask("/v2/models/m/ready")]
+
+    assert [(one.status, one.error[:7]) for one in answers] == [(503, "GPC1203")] * 2
+
+
+def test_a_folder_that_is_gone_is_the_fault_of_the_server(folder):
+    with serving(folder) as running:
+        shutil.rmtree(folder)
+        answer = running.ask("/v2/repository/index", {})
+
+        assert (answer.status, answer.error[:7]) == (500, "GPC2050")
+        assert ask(running).status == 200
