@@ -24,11 +24,12 @@ from starlette.types import Receive, Scope, Send
 from gpucomp.errors import GpucompError, RunStoppedError, ServingError, internal_error, quote
 from gpucomp.serving import limits
 from gpucomp.serving.body import Bodies, body_of
+from gpucomp.serving.ending import Ending
 from gpucomp.serving.model import is_wrong_input
 from gpucomp.serving.model_config import PLATFORM, model_config
 from gpucomp.serving.protocol import Ask, answer, ask_of, effort, parsed
 from gpucomp.serving.registry import Registry
-from gpucomp.serving.scheduler import Job, Scheduler, offloaded
+from gpucomp.serving.scheduler import Job, Scheduler, ends, offloaded
 
 EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "model_configuration")
 NEVER = re.compile(r"q=0(\.0*)?")  # of an encoding that a client does not take
@@ -37,7 +38,10 @@ LOST = 499  # status of a request whose client went away, in the figures; nobody
 
 
 class Tensors(Response):
-    """An answer of JSON and of buffers behind it, which are sent as they are. They count in ``bodies`` until they are sent."""
+    """An answer of JSON and of buffers behind it, which are sent as they are.
+
+    ``hold`` comes before it is sent: it counts in ``bodies`` until then.
+    """
 
     def __init__(self, head: bytes, buffers: list[memoryview | bytes], bodies: Bodies) -> None:
         self.parts, self._bodies = [head, *buffers], bodies
@@ -45,9 +49,12 @@ class Tensors(Response):
         kind = "application/octet-stream" if buffers else "application/json"
         super().__init__(None, headers={"content-length": str(sum(map(len, self.parts))), **binary}, media_type=kind)
 
+    def hold(self) -> None:
+        """Raises ``ServingError`` (GPC1205) if there is no room."""
+        self._bodies.take(sum(map(len, self.parts)))
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = sum(map(len, self.parts))
-        self._bodies.take(size)
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             for piece in self._pieces(size):  # each waits until the client has read most of those before
@@ -98,10 +105,12 @@ class Service:
         self.bodies = Bodies(self.limits.bodies)
         self.draining = False
         self.connections: Callable[[], int] = lambda: 0
-        self.app = Starlette(
-            routes=list(self._routes()),
-            exception_handlers={GpucompError: _refused, HTTPException: _no_route, Exception: _bug},
-            lifespan=self._lifespan,
+        self.app = Ending(
+            Starlette(
+                routes=list(self._routes()),
+                exception_handlers={GpucompError: _refused, HTTPException: _no_route, Exception: _bug},
+                lifespan=self._lifespan,
+            )
         )
 
     def _routes(self) -> Iterator[Route]:
@@ -143,7 +152,7 @@ class Service:
 
     async def ready(self, request: Request) -> Response:
         if self.draining:
-            raise _ends()
+            raise ends()
         if not self.registry.started:
             raise ServingError("the models are being loaded", code="GPC1203", status=503)
         for one in self.registry.all():
@@ -205,21 +214,21 @@ class Service:
         return JSONResponse({})
 
     async def _small(self, request: Request) -> dict[str, Any]:
-        async with body_of(request, self.limits, self.bodies) as (body, _):
-            return parsed(body) if len(body) else {}
+        async with body_of(request, self.limits, self.bodies) as body:
+            return parsed(body.data) if body.size else {}
 
     async def _controlled(self, request: Request) -> dict[str, Any]:
         """The body of a request that changes what is served. A page in a browser, which says its origin, may not."""
         if not self.control or "origin" in request.headers:
             raise ServingError("clients may not load or unload models here", code="GPC1212", status=403)
         if self.draining:
-            raise _ends()
+            raise ends()
         return await self._small(request)
 
     async def infer(self, request: Request) -> Response:
         begun = time.perf_counter_ns()
         if self.draining:
-            raise _ends()
+            raise ends()
         found = self._find(request)
         labels = (found.model.name, str(found.model.version))
         status = 500
@@ -231,17 +240,21 @@ class Service:
         except GpucompError as error:
             status = status_of(error)
             raise
+        except asyncio.CancelledError:  # at the end of the server
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            raise
         finally:
             spent = time.perf_counter_ns() - begun
             found.statistics.sums["success" if status == 200 else "fail"].add(spent)
-            self.metrics.requests.labels(*labels, str(status)).inc()
+            self.metrics.requests.labels(*labels, str(int(status))).inc()
             self.metrics.seconds.labels(*labels).observe(spent / 1e9)
 
     async def _inferred(self, request: Request, found: Scheduler, begun: int) -> Response:
         model = found.model
-        async with body_of(request, self.limits, self.bodies) as (body, header):
-            ask = await offloaded(len(body), ask_of, body, header, model.inputs, model.outputs)
+        async with body_of(request, self.limits, self.bodies) as body:
+            ask = await offloaded(body.size, ask_of, body.data, body.header, model.inputs, model.outputs)
             job = found.submit(ask.feed)
+            body.read_until(job.over)
             try:
                 results = await self._result(
                     request, job, self._seconds(ask, found) - (time.perf_counter_ns() - begun) / 1e9
@@ -251,6 +264,7 @@ class Service:
         ended = time.perf_counter_ns()
         head, buffers = await offloaded(effort(ask, results), answer, ask, results, model.name, str(model.version))
         response = await Tensors(head, buffers, self.bodies).compressed(request.headers.get("accept-encoding", ""))
+        response.hold()
         found.statistics.sums["compute_output"].add(time.perf_counter_ns() - ended)
         return response
 
@@ -278,10 +292,6 @@ class Service:
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _ends() -> ServingError:
-    return ServingError("the server ends, and takes no new requests", code="GPC1206", status=503)
 
 
 def status_of(error: GpucompError) -> int:

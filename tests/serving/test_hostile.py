@@ -373,6 +373,23 @@ def test_a_body_behind_a_refusal_is_not_the_next_request(server):
     assert b"smuggled" not in answer
 
 
+@pytest.mark.parametrize("name", ["none", "mlp"])
+def test_a_client_that_asks_before_it_sends_its_body(server, name):
+    """One that is refused keeps its body or sends it: the connection ends, so that nothing is taken for it."""
+    body = json.dumps({"inputs": [GOOD]}).encode()
+    head = f"POST /v2/models/{name}/infer HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: {len(body)}\r\n\r\n"
+    with server.connect() as sock:
+        sock.sendall(head.encode())
+        answer = sock.recv(1 << 16)
+        if name == "mlp":
+            assert answer == b"HTTP/1.1 100 Continue\r\n\r\n"  # h11 writes it so too
+            sock.sendall(body)
+            answer = sock.recv(1 << 16)
+
+    assert answer.startswith(b"HTTP/1.1 404 " if name == "none" else b"HTTP/1.1 200 ")
+    assert (b"connection: close" in answer.lower()) == (name == "none")
+
+
 def test_more_connections_than_allowed(server):
     held = [server.connect() for _ in range(LIMITS.connections)]
     try:
@@ -398,6 +415,20 @@ def test_bodies_of_all_requests_have_a_limit(server):
     finally:
         for sock in held:
             sock.close()
+
+
+def test_an_answer_that_finds_no_memory_is_no_success(tmp_path):
+    models.save(models.mlp(), tmp_path / "mlp.onnx")
+    given = {"name": "x", "datatype": "FP32", "shape": [500, 5], "parameters": {"binary_data_size": 10_000}}
+    with serving(tmp_path, limits=Limits(bodies=12_000)) as running:
+        answer = sent(running, given, np.ones((500, 5), np.float32).tobytes())
+        stats = running.ask("/v2/models/mlp/stats").json["model_stats"][0]["inference_stats"]
+        figures = running.ask("/metrics").body.decode()
+
+        assert (answer.status, answer.error[:7]) == (503, "GPC1205")
+        assert (stats["success"]["count"], stats["fail"]["count"]) == (0, 1)
+        assert 'gpucomp_requests_total{model="mlp",status="503",version="1"} 1.0' in figures
+        assert running.server.service.bodies.held == 0
 
 
 def test_a_client_that_does_not_read_its_answers(server):

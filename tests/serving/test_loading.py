@@ -14,6 +14,7 @@ import gpucomp
 from gpucomp.errors import DeviceLostError
 from gpucomp.runtime.context import Context
 from gpucomp.serving import registry
+from gpucomp.serving.limits import Limits
 from tests.serving import models
 from tests.serving.servers import eventually, received, serving
 
@@ -408,3 +409,40 @@ def test_a_folder_that_is_gone_is_the_fault_of_the_server(folder):
 
         assert (answer.status, answer.error[:7]) == (500, "GPC2050")
         assert ask(running).status == 200
+
+
+def test_the_body_of_a_request_that_was_given_up_counts_until_its_run_ends(folder, monkeypatch):
+    goes_on, run = threading.Event(), Context._run
+
+    def held(context, *how):
+        goes_on.wait(60)
+        return run(context, *how)
+
+    monkeypatch.setattr(Context, "_run", held)
+    with serving(folder) as running:
+        bodies = running.server.service.bodies
+
+        assert ask(running, parameters={"timeout": 1000}).status == 504
+
+        assert bodies.held > 0
+        goes_on.set()
+        eventually(lambda: bodies.held == 0, "the end of the run")
+
+
+@pytest.mark.parametrize("how", ["after its time", "by force"])
+def test_a_run_that_the_end_cuts_off_is_told_so(folder, gate, caplog, how):
+    """Also a request whose body is still coming."""
+    limits = Limits(drain=1 if how == "after its time" else 60)
+    with serving(folder, limits=limits) as running, running.connect() as sock:
+        threads, answers = in_background(1, lambda: ask(running))
+        sock.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{")
+        eventually(lambda: gate.waiting == 1 and len(running.server.server_state.tasks) == 2, "both requests")
+        running.server.stop()
+        running.server.force_exit = how == "by force"
+        threads[0].join()
+        answer = received(sock)
+
+    assert (answers[0].status, answers[0].error[:7]) == (503, "GPC1206")
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"GPC1206" in answer
+    assert "ASGI" not in caplog.text
