@@ -126,6 +126,26 @@ def test_a_port_that_is_taken(folder):
     assert "in use" in ran.stderr
 
 
+@pytest.mark.parametrize(("hard", "expected"), [(5000, 1280), (600, 600)])
+def test_files_for_all_connections(folder, hard, expected):
+    resource = pytest.importorskip("resource", reason="could not import 'resource'")
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
+        pytest.skip(f"this process may have no {hard} files open")
+    code = f"""
+import resource
+from gpucomp.serving.server import allow_files
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard}))
+allow_files(1024)
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=variables(), timeout=PATIENCE
+    )
+
+    assert ran.stdout.split() == [str(expected), str(hard)], ran.stderr
+    assert ("may have 600 files open" in ran.stderr) == (hard == 600)
+
+
 def test_a_host_that_is_none(folder):
     assert command(folder, "--host", "no.such.host.invalid").stderr.startswith("warning: everybody who reaches no.such")
 
