@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.dynamic.outline import by_rows
-from gpucomp.errors import quote
+from gpucomp.errors import GpucompError, quote
 from gpucomp.expr.core import Algorithm
 from gpucomp.expr.printer import format_expr
 from gpucomp.expr.simplify import simplify
@@ -55,8 +55,11 @@ def independent(path: Path, shapes: Mapping[str, Any], batch: Dim, example: Mapp
     proto, files = read(path)
     opened = open_shapes(proto, shapes, {})
     sizes = {name: size_of(dim, example[name]) for name, dim in opened.dims.items()}
-    with assuming(Assumed()) as conditions:
-        graph = load(Source(proto, files), shapes=opened.at(sizes))
+    try:
+        with assuming(Assumed()) as conditions:
+            graph = load(Source(proto, files), shapes=opened.at(sizes))
+    except GpucompError as error:
+        return Refusal(f"the model cannot be read for batches of any size: {error.message}")
     if (formula := _odd_formula(graph, batch.name)) is not None:
         return Refusal(
             f"{formula}, a size in it, depends on {quote(batch.name)} in a way that is not proven to be harmless"
@@ -65,7 +68,11 @@ def independent(path: Path, shapes: Mapping[str, Any], batch: Dim, example: Mapp
     if len(counts) < 2:
         limits = f" where {conditions}" if conditions.conditions else ""
         return Refusal(f"{quote(batch.name)} has too few sizes for a proof{limits}")
-    return _proven([instance(graph, {**example, batch.name: count}) for count in counts], counts, batch)
+    try:
+        graphs = [instance(graph, {**example, batch.name: count}) for count in counts]
+    except GpucompError as error:
+        return Refusal(f"the model cannot be read for batches of other sizes: {error.message}")
+    return _proven(graphs, counts, batch)
 
 
 def _odd_formula(graph: Graph, name: str) -> Size | None:
@@ -115,8 +122,15 @@ def _counts(graph: Graph, batch: Dim, example: Mapping[str, int], conditions: As
     extents = {extent for node in graph.nodes() for type in node.types for extent in type.shape}
     taken = {value_at(extent, example) for extent in extents if batch.name not in names_in(extent)}
     tried = (*COUNTS, *range(max(batch.low, 2), min(batch.high, 2000) + 1))
-    fits = (n for n in tried if n in batch and n not in taken and conditions.hold_at({**example, batch.name: n}))
+    fits = (n for n in tried if n in batch and n not in taken and _hold(conditions, {**example, batch.name: n}))
     return list(islice(dict.fromkeys(fits), 2))
+
+
+def _hold(conditions: Assumed, sizes: Mapping[str, int]) -> bool:
+    try:
+        return conditions.hold_at(sizes)
+    except ArithmeticError:  # a quotient by 0: only sizes that meet the conditions have all numbers
+        return False
 
 
 def _alike(one: Graph, other: Graph, rows: Collection[Value] = ()) -> Proof:

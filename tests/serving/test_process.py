@@ -1,15 +1,19 @@
 """``gpucomp serve`` as a process: signals, kills, and what it says."""
 
+import importlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 
+from gpucomp import cli
+from gpucomp.serving import server
 from tests.serving import models
 from tests.serving.servers import PATIENCE, eventually, listening, process, variables
 
@@ -144,6 +148,19 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 
     assert ran.stdout.split() == [str(expected), str(hard)], ran.stderr
     assert ("may have 600 files open" in ran.stderr) == (hard == 600)
+
+
+def test_a_large_body_raises_the_memory_of_all(folder, monkeypatch):
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
+    monkeypatch.setattr("warnings.showwarning", warnings.showwarning)
+    monkeypatch.setattr(importlib.import_module("gpucomp.cli.serve"), "_log", lambda access_log: None)
+    made = []
+    monkeypatch.setattr(server, "serve", lambda one, sock, started: (made.append(one), sock.close()))
+    for size in ("64", "2048"):
+        cli.main(["serve", str(folder), "--port", "0", "--max-body", size])
+
+    limits = [one.service.limits for one in made]
+    assert [(one.body >> 20, one.bodies >> 20) for one in limits] == [(64, 1024), (2048, 8192)]
 
 
 def test_a_host_that_is_none(folder):
