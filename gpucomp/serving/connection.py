@@ -75,11 +75,15 @@ class _Limited(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        refused = self._in_refused_body()
+        refused, before = self._in_refused_body(), self.cycle
+        in_body = before is not None and before.more_body
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._served()
-            self._seen = 0
+            # behind a request that is not answered yet, the headers of the next one can come
+            self._seen = 0 if in_body or self.cycle is not before else self._seen + len(data)
+            if self._seen > HEADER:
+                self.transport.abort()  # a refusal could be taken for the answer that is due
             return
         if not refused and not self._in_refused_body():
             self._seen += len(data)

@@ -446,3 +446,23 @@ def test_a_run_that_the_end_cuts_off_is_told_so(folder, gate, caplog, how):
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert b"GPC1206" in answer
     assert "ASGI" not in caplog.text
+
+
+def send_many_headers(sock):
+    for number in range(100_000):
+        sock.sendall(b"x-%d: " % number + b"a" * 1000 + b"\r\n")
+
+
+def test_headers_behind_a_request_that_runs_are_counted(folder, gate):
+    pytest.importorskip(
+        "httptools", reason="could not import 'httptools'"
+    )  # h11 reads no more until the answer is there
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 5], "data": [1.0] * 10}]}).encode()
+    with serving(folder) as running, running.connect() as sock:
+        head = f"POST /v2/models/m/infer HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n"
+        sock.sendall(head.encode() + body)
+        eventually(lambda: gate.waiting == 1, "the run")
+        sock.sendall(b"GET /v2 HTTP/1.1\r\n")
+        with pytest.raises(ConnectionError):
+            send_many_headers(sock)
+        eventually(lambda: gate.stopped == 1, "the end of the run")
