@@ -7,6 +7,7 @@ from onnx import TensorProto, helper
 import gpucomp
 from bench.decoder_model import Sizes, decoder
 from gpucomp import ops
+from gpucomp.errors import InputError
 from gpucomp.frontend.onnx.loader import load
 from gpucomp.ir.dim import Dim
 from gpucomp.refusal import Refusal
@@ -32,6 +33,22 @@ def found(proto, tmp_path, shapes=None):
 
 def branch(nodes, result):
     return helper.make_graph(nodes, result, [], [value(result, None)])
+
+
+def centred_where(comparison):
+    """x - mean over the batch if ``comparison`` holds for the size of the batch and 512, else x."""
+    mean = [node("ReduceMean", ["x", "axes"], ["m"], keepdims=1), node("Sub", ["x", "m"], ["centred"])]
+    both = {
+        "then_branch": branch(mean, "centred"),
+        "else_branch": branch([node("Identity", ["x"], ["same"])], "same"),
+    }
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["g"]),
+        node(comparison, ["g", "many"], ["holds"]),
+        node("If", ["holds"], ["y"], **both),
+    ]
+    return one(nodes, {"zero": np.array(0), "many": np.array(512), "axes": np.array([0])})
 
 
 CONV = {"k": np.ones((4, 3, 3, 3), np.float32)}
@@ -85,24 +102,7 @@ DEPENDENT = {
         ],
         {"zero": np.array(0), "hundred": np.array(100)},
     ),
-    "the mean of a batch that is small": one(
-        [
-            node("Shape", ["x"], ["s"]),
-            node("Gather", ["s", "zero"], ["g"]),
-            node("Greater", ["g", "many"], ["is_large"]),
-            helper.make_node(
-                "If",
-                ["is_large"],
-                ["y"],
-                then_branch=branch([node("Identity", ["x"], ["same"])], "same"),
-                else_branch=branch(
-                    [node("ReduceMean", ["x", "axes"], ["m"], keepdims=1), node("Sub", ["x", "m"], ["centred"])],
-                    "centred",
-                ),
-            ),
-        ],
-        {"zero": np.array(0), "many": np.array(512), "axes": np.array([0])},
-    ),
+    "the mean of a batch that is small": centred_where("Less"),
     "the number of the row": one(
         [
             node("Shape", ["x"], ["s"]),
@@ -199,3 +199,17 @@ def test_loops_of_other_lengths_are_not_alike():
 
     assert _alike(repeated(300), repeated(300)) is None
     assert isinstance(_alike(repeated(300), repeated(301)), Refusal)
+
+
+def test_sizes_that_the_program_is_not_for_need_no_proof(tmp_path):
+    """The program is built around a small size, and refuses batches that are large."""
+    proto = centred_where("Greater")
+    exe = gpucomp.compile(proto, target="cpu", shapes={"x": ("n", 5)})
+    exe.compile_with(None)
+    x = np.random.default_rng(0).standard_normal((600, 5)).astype(np.float32)
+
+    assert found(proto, tmp_path) is None
+    for rows in (1, 4, 512):
+        np.testing.assert_array_equal(exe.run({"x": x[:rows]})["y"], x[:rows])
+    with pytest.raises(InputError, match="GPC2113"):
+        exe.run({"x": x})
