@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
-from gpucomp.serving import limits, protocol
+from gpucomp.serving import app, limits, protocol
 from gpucomp.serving.datatypes import DATATYPES
 from tests.serving import models
 from tests.serving.servers import serving
@@ -240,6 +240,24 @@ def test_what_it_takes_to_convert_an_answer(monkeypatch):
     assert protocol.effort(ask, {"t": np.array(["a"], object)}) <= limits.INLINE
     assert protocol.effort(ask, {"t": np.zeros(1000, np.float32)}) == 0
     assert protocol.effort(ask, {"t": np.zeros((100, 10), np.float32).T}) == 4000
+
+
+def test_a_request_is_read_by_a_thread_if_its_body_is_large(server, monkeypatch):
+    """However short its JSON is: texts are read one by one."""
+    sizes = []
+
+    async def offloaded(nbytes, work, *arguments):
+        sizes.append(nbytes)
+        return work(*arguments)
+
+    monkeypatch.setattr(app, "offloaded", offloaded)
+    packed = b"".join(struct.pack("<I", 100_000) + b"a" * 100_000 for _ in range(4))
+    body, headers = binary(packed, "t", "BYTES", shape=[4], parameters={"binary_data_output": True})
+
+    assert server.ask("/v2/models/texts/infer", body, headers).status == 200
+
+    assert sizes[0] == len(body)
+    assert sizes[1] > 400_000
 
 
 def test_parameters_that_are_null_are_none(server):
