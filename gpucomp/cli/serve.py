@@ -13,6 +13,8 @@ from gpucomp.cli.options import TARGET_HELP
 from gpucomp.errors import DeviceError
 from gpucomp.extras import install
 
+BODIES = 4  # of the largest requests, or their answers, fit in memory
+
 
 class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
@@ -120,11 +122,13 @@ def serve(
     local = server.is_loopback(host)
     if not local:
         click.echo(f"warning: everybody who reaches {host} can use these models; there is no password", err=True)
+    body = max_body << 20
+    limits = Limits(body=body, bodies=max(Limits.bodies, BODIES * body), queue=queue, timeout=timeout, drain=drain)
     made = server.make_server(
         models,
         target=target or config.current().target,
         max_batch=max_batch,
-        limits=Limits(body=max_body << 20, queue=queue, timeout=timeout, drain=drain),
+        limits=limits,
         control=local if control is None else control,
         access_log=access_log,
         version=__version__,

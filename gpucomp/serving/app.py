@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import re
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -23,18 +24,24 @@ from starlette.types import Receive, Scope, Send
 from gpucomp.errors import GpucompError, RunStoppedError, ServingError, internal_error, quote
 from gpucomp.serving import limits
 from gpucomp.serving.body import Bodies, body_of
+from gpucomp.serving.ending import Ending
 from gpucomp.serving.model import is_wrong_input
 from gpucomp.serving.model_config import PLATFORM, model_config
-from gpucomp.serving.protocol import Ask, answer, ask_of, parsed
+from gpucomp.serving.protocol import Ask, answer, ask_of, effort, parsed
 from gpucomp.serving.registry import Registry
-from gpucomp.serving.scheduler import Job, Scheduler, offloaded
+from gpucomp.serving.scheduler import Job, Scheduler, ends, offloaded
 
 EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "model_configuration")
+NEVER = re.compile(r"q=0(\.0*)?")  # of an encoding that a client does not take
+OWN_FAULTS = ("GPC2019", "GPC2050")  # the server's: a plug-in that fails, a folder that cannot be read
 LOST = 499  # status of a request whose client went away, in the figures; nobody receives it
 
 
 class Tensors(Response):
-    """An answer of JSON and of buffers behind it, which are sent as they are. They count in ``bodies`` until they are sent."""
+    """An answer of JSON and of buffers behind it, which are sent as they are.
+
+    ``hold`` comes before it is sent: it counts in ``bodies`` until then.
+    """
 
     def __init__(self, head: bytes, buffers: list[memoryview | bytes], bodies: Bodies) -> None:
         self.parts, self._bodies = [head, *buffers], bodies
@@ -42,9 +49,12 @@ class Tensors(Response):
         kind = "application/octet-stream" if buffers else "application/json"
         super().__init__(None, headers={"content-length": str(sum(map(len, self.parts))), **binary}, media_type=kind)
 
+    def hold(self) -> None:
+        """Raises ``ServingError`` (GPC1205) if there is no room."""
+        self._bodies.take(sum(map(len, self.parts)))
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = sum(map(len, self.parts))
-        self._bodies.take(size)
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             for piece in self._pieces(size):  # each waits until the client has read most of those before
@@ -63,7 +73,7 @@ class Tensors(Response):
 
     async def compressed(self, accepted: str) -> Tensors:
         """This answer as the client wants it: ``gzip`` or ``deflate``, or as it is."""
-        encoding = next((one for one in ("gzip", "deflate") if one in accepted), None)
+        encoding = _encoding(accepted)
         if encoding is None:
             return self
         size = sum(map(len, self.parts))
@@ -71,6 +81,13 @@ class Tensors(Response):
         self.headers["content-length"] = str(len(self.parts[0]))
         self.headers["content-encoding"] = encoding
         return self
+
+
+def _encoding(accepted: str) -> str | None:
+    """The first of ``gzip`` and ``deflate`` that an ``Accept-Encoding`` names, and not with ``q=0``."""
+    named = (part.lower().replace(" ", "").partition(";") for part in accepted.split(","))
+    allowed = {name for name, _, more in named if not NEVER.fullmatch(more)}
+    return next((one for one in ("gzip", "deflate") if one in allowed), None)
 
 
 def _deflated(parts: list[memoryview | bytes], encoding: str) -> bytes:
@@ -88,10 +105,12 @@ class Service:
         self.bodies = Bodies(self.limits.bodies)
         self.draining = False
         self.connections: Callable[[], int] = lambda: 0
-        self.app = Starlette(
-            routes=list(self._routes()),
-            exception_handlers={GpucompError: _refused, HTTPException: _no_route, Exception: _bug},
-            lifespan=self._lifespan,
+        self.app = Ending(
+            Starlette(
+                routes=list(self._routes()),
+                exception_handlers={GpucompError: _refused, HTTPException: _no_route, Exception: _bug},
+                lifespan=self._lifespan,
+            )
         )
 
     def _routes(self) -> Iterator[Route]:
@@ -133,9 +152,12 @@ class Service:
 
     async def ready(self, request: Request) -> Response:
         if self.draining:
-            raise _ends()
+            raise ends()
         if not self.registry.started:
             raise ServingError("the models are being loaded", code="GPC1203", status=503)
+        for one in self.registry.all():
+            if one.lost is not None:
+                raise ServingError(f"model {quote(one.model.name)}: {one.lost.message}", code="GPC1203", status=503)
         return JSONResponse({"ready": True})
 
     async def model_ready(self, request: Request) -> Response:
@@ -192,21 +214,21 @@ class Service:
         return JSONResponse({})
 
     async def _small(self, request: Request) -> dict[str, Any]:
-        async with body_of(request, self.limits, self.bodies) as (body, _):
-            return parsed(body) if len(body) else {}
+        async with body_of(request, self.limits, self.bodies) as body:
+            return parsed(body.data) if body.size else {}
 
     async def _controlled(self, request: Request) -> dict[str, Any]:
         """The body of a request that changes what is served. A page in a browser, which says its origin, may not."""
         if not self.control or "origin" in request.headers:
             raise ServingError("clients may not load or unload models here", code="GPC1212", status=403)
         if self.draining:
-            raise _ends()
+            raise ends()
         return await self._small(request)
 
     async def infer(self, request: Request) -> Response:
         begun = time.perf_counter_ns()
         if self.draining:
-            raise _ends()
+            raise ends()
         found = self._find(request)
         labels = (found.model.name, str(found.model.version))
         status = 500
@@ -218,18 +240,21 @@ class Service:
         except GpucompError as error:
             status = status_of(error)
             raise
+        except asyncio.CancelledError:  # at the end of the server
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            raise
         finally:
             spent = time.perf_counter_ns() - begun
             found.statistics.sums["success" if status == 200 else "fail"].add(spent)
-            self.metrics.requests.labels(*labels, str(status)).inc()
+            self.metrics.requests.labels(*labels, str(int(status))).inc()
             self.metrics.seconds.labels(*labels).observe(spent / 1e9)
 
     async def _inferred(self, request: Request, found: Scheduler, begun: int) -> Response:
         model = found.model
-        async with body_of(request, self.limits, self.bodies) as (body, header):
-            size = len(body) if header is None else header
-            ask = await offloaded(size, ask_of, body, header, model.inputs, model.outputs)
+        async with body_of(request, self.limits, self.bodies) as body:
+            ask = await offloaded(body.size, ask_of, body.data, body.header, model.inputs, model.outputs)
             job = found.submit(ask.feed)
+            body.read_until(job.over)
             try:
                 results = await self._result(
                     request, job, self._seconds(ask, found) - (time.perf_counter_ns() - begun) / 1e9
@@ -237,9 +262,9 @@ class Service:
             finally:
                 found.abandon(job)
         ended = time.perf_counter_ns()
-        nbytes = sum(results[one.tensor.name].nbytes for one in ask.wanted if not one.binary)
-        head, buffers = await offloaded(nbytes, answer, ask, results, model.name, str(model.version))
+        head, buffers = await offloaded(effort(ask, results), answer, ask, results, model.name, str(model.version))
         response = await Tensors(head, buffers, self.bodies).compressed(request.headers.get("accept-encoding", ""))
+        response.hold()
         found.statistics.sums["compute_output"].add(time.perf_counter_ns() - ended)
         return response
 
@@ -269,16 +294,14 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _ends() -> ServingError:
-    return ServingError("the server ends, and takes no new requests", code="GPC1206", status=503)
-
-
 def status_of(error: GpucompError) -> int:
     """The HTTP status of an error."""
     if isinstance(error, ServingError):
         return error.status
     if isinstance(error, RunStoppedError):
         return HTTPStatus.GATEWAY_TIMEOUT
+    if error.code in OWN_FAULTS:
+        return HTTPStatus.INTERNAL_SERVER_ERROR
     return HTTPStatus.BAD_REQUEST if is_wrong_input(error) else HTTPStatus.INTERNAL_SERVER_ERROR
 
 
@@ -291,7 +314,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    known = ServingError(f"nothing is served at {request.method} {quote(request.url.path)}", code="GPC1209")
+    known = ServingError(f"nothing is served at {request.method} {quote(request.scope['path'])}", code="GPC1209")
     return JSONResponse({"error": str(known)}, error.status_code, headers=error.headers)
 
 

@@ -41,12 +41,17 @@ class Bodies:
         self.held -= nbytes
 
 
-class _Sink:
-    """Collects a body. Its memory is as large as the body is said to be, or grows."""
+class Body:
+    """The body of a request. ``header`` is the length of its JSON if binary tensors follow.
 
-    def __init__(self, pad: int, said: int | None, limits: Limits, bodies: Bodies) -> None:
-        self._pad, self._limits, self._bodies = pad, limits, bodies
-        self._memory = np.empty(pad + (said if said is not None else STEP), np.uint8)
+    Its memory is as large as the body is said to be, or grows.
+    """
+
+    def __init__(self, header: int | None, said: int | None, limits: Limits, bodies: Bodies) -> None:
+        self.header = header
+        self._pad, self._limits, self._bodies = -(header or 0) % ALIGNED, limits, bodies
+        self._memory = np.empty(self._pad + (said if said is not None else STEP), np.uint8)
+        self._over: asyncio.Future[None] | None = None
         self.size = 0
 
     def add(self, data: bytes) -> None:
@@ -62,16 +67,24 @@ class _Sink:
             self._memory = grown
         self._memory[begin:end] = np.frombuffer(data, np.uint8)
 
-    def body(self) -> memoryview:
+    @property
+    def data(self) -> memoryview:
         return self._memory[self._pad : self._pad + self.size].data
 
+    def read_until(self, over: asyncio.Future[None]) -> None:
+        """A run reads the data, also when nobody waits for it any more: they count until it is ``over``."""
+        self._over = over
+
     def close(self) -> None:
-        self._bodies.give(self.size)
+        if self._over is None or self._over.done():
+            self._bodies.give(self.size)
+        else:
+            self._over.add_done_callback(lambda _: self._bodies.give(self.size))
 
 
 @asynccontextmanager
-async def body_of(request: Request, limits: Limits, bodies: Bodies) -> AsyncIterator[tuple[memoryview, int | None]]:
-    """The body of a request, and the length of its JSON if binary tensors follow. It counts in ``bodies`` within the block.
+async def body_of(request: Request, limits: Limits, bodies: Bodies) -> AsyncIterator[Body]:
+    """The body of a request. It counts in ``bodies`` within the block, and until no run reads it.
 
     Raises ``ServingError``: GPC1201 for a header or data that are wrong, GPC1204 for what is too large, GPC1205 if no memory
     is left for bodies, GPC1207 for a client that is too slow or gone.
@@ -91,21 +104,21 @@ async def body_of(request: Request, limits: Limits, bodies: Bodies) -> AsyncIter
     if header is not None and header > limits.json:
         raise too_large("the JSON of a request", limits.json)
     plain = encoding == "identity"
-    sink = _Sink(-(header or 0) % ALIGNED, length if plain else None, limits, bodies)
+    body = Body(header, length if plain else None, limits, bodies)
     try:
         try:
             async with asyncio.timeout(limits.upload):
                 async for piece in _pieces(request) if plain else _inflated(_pieces(request)):
-                    sink.add(piece)
+                    body.add(piece)
         except TimeoutError:
             raise ServingError(
                 f"the body did not arrive within {limits.upload:g} seconds", code="GPC1207", status=408
             ) from None
-        if header is None and sink.size > limits.json:
+        if header is None and body.size > limits.json:
             raise too_large("the JSON of a request", limits.json)
-        yield sink.body(), header
+        yield body
     finally:
-        sink.close()
+        body.close()
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:

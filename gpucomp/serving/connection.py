@@ -7,6 +7,8 @@ import importlib
 import json
 from typing import Any, cast
 
+import h11
+
 from gpucomp.errors import ServingError
 from gpucomp.serving.limits import HEADER, Limits
 
@@ -54,10 +56,12 @@ class _Limited(asyncio.Protocol):
     loop: Any
     _head: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
+    conn: Any = None  # of h11 only
     _seen = 0  # bytes since the end of the last request
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # whatever a client does not read is noticed, the last bytes too
         if len(self.connections) > self.limits.connections:
             self._end(BUSY)
         else:
@@ -71,17 +75,35 @@ class _Limited(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        refused, before = self._in_refused_body(), self.cycle
+        in_body = before is not None and before.more_body
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._served()
-            self._seen = 0
+            # behind a request that is not answered yet, the headers of the next one can come
+            self._seen = 0 if in_body or self.cycle is not before else self._seen + len(data)
+            if self._seen > HEADER:
+                self.transport.abort()  # a refusal could be taken for the answer that is due
             return
-        # of a request that was answered already, the rest of the body is no header
-        self._seen += 0 if self.cycle is not None and self.cycle.more_body else len(data)
+        if not refused and not self._in_refused_body():
+            self._seen += len(data)
         if self._seen > HEADER:
             self._end(LARGE)
         elif not self.transport.is_closing():
             self._await_request()
+
+    def _in_refused_body(self) -> bool:
+        """Whether what comes is the rest of a body, and no header: of a request that was answered already."""
+        if self.cycle is None or not self.cycle.response_complete:
+            return False
+        if self.conn is not None:
+            return self.conn.their_state is h11.SEND_BODY
+        return bool(self.cycle.more_body)
+
+    def on_message_complete(self) -> None:
+        """As in the protocol of httptools, which does not note the end of a body that nobody waits for."""
+        super().on_message_complete()  # type: ignore[misc]
+        self.cycle.more_body = False
 
     def send_400_response(self, message: str) -> None:
         self._end(BAD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from gpucomp.errors import ServingError, several
+from gpucomp.serving.limits import JSON_STEP
 
 TEXT_LENGTH = 4  # bytes before each text that say how long it is
 
@@ -140,6 +142,8 @@ def _numbers(flat: list[Any], datatype: Datatype, where: str) -> np.ndarray:
     wide = {"i": np.int64, "u": np.uint64, "f": np.float64}.get(kind, np.bool_)
     try:
         array = np.array(flat, wide)
+        if kind == "f" and not np.isfinite(array).all():  # such as 1e999
+            raise OverflowError
         if kind in "iu" and array.size:
             bounds = np.iinfo(datatype.numpy)
             if array.min() < bounds.min or array.max() > bounds.max:
@@ -161,12 +165,14 @@ def to_binary(array: np.ndarray) -> memoryview | bytes:
     return b"".join(parts)
 
 
-def to_json(array: np.ndarray, datatype: Datatype, where: str) -> list[Any]:
-    """A flat list. Raises ``ServingError`` (GPC1208) for what JSON cannot hold."""
+def to_json(array: np.ndarray, datatype: Datatype, where: str) -> str:
+    """A flat JSON array, written in steps. Raises ``ServingError`` (GPC1208) for what JSON cannot hold."""
     if not datatype.python:
         raise ServingError(f"{where}: {datatype.name} has no form in JSON; ask for binary_data", code="GPC1208")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ServingError(
             f"{where}: the result has infinite numbers or NaN, which JSON has not; ask for binary_data", code="GPC1208"
         )
-    return array.reshape(-1).tolist()
+    flat = array.reshape(-1)
+    steps = (flat[begin : begin + JSON_STEP].tolist() for begin in range(0, flat.size, JSON_STEP))
+    return f"[{','.join(json.dumps(step, separators=(',', ':'))[1:-1] for step in steps)}]"

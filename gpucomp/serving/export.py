@@ -30,7 +30,7 @@ def export_triton(
 
     ``max_batch`` rows are joined by Triton if it is more than 1. Then it has to be proven that rows do not change each other,
     unless ``independent`` says so. Raises as ``gpucomp.serving.model.load``; ``UsageError`` (GPC2052) for a name that Triton
-    cannot have, ``UnsupportedError`` (GPC4020) for an element type that its Python backend has not.
+    cannot have, ``UnsupportedError`` (GPC4020) for an element type or a shape that its Python backend has not.
     """
     name = model.stem
     if not NAME.fullmatch(name):
@@ -40,11 +40,15 @@ def export_triton(
         precision=precision, shapes=dict(shapes or {}), max_batch=max_batch, rows=rows, instances=1, versions=(1,)
     )
     loaded = load(Entry(name, 1, model), config, target, 1)
-    if odd := [one.name for one in (*loaded.inputs, *loaded.outputs) if one.datatype.name == "BF16"]:
-        raise UnsupportedError(
-            f"{quote(odd[0])} is BF16, which Triton's Python backend has no arrays for", code="GPC4020"
-        )
+    for one in (*loaded.inputs, *loaded.outputs):
+        if one.datatype.name == "BF16":
+            raise UnsupportedError(
+                f"{quote(one.name)} is BF16, which Triton's Python backend has no arrays for", code="GPC4020"
+            )
+        if not one.shape:
+            raise UnsupportedError(f"{quote(one.name)} is a scalar, and Triton wants a dimension", code="GPC4020")
     said = model_config(loaded, [1])
+    said |= {key: [_with_dims(one) for one in said[key]] for key in ("input", "output")}
     text = pbtxt({"backend": "python"} | {key: said[key] for key in FIELDS if key in said})
     place = folder / name
     try:
@@ -55,3 +59,8 @@ def export_triton(
         raise UsageError(f"cannot write {quote(place)}: {error.strerror}", code="GPC2005") from None
     loaded.exe.save(place / "1" / "model.gpuc")
     return place
+
+
+def _with_dims(tensor: Mapping[str, Any]) -> dict[str, Any]:
+    """A tensor of a configuration. Triton wants a dimension beside the batch: where there is none, it has a 1 of its own."""
+    return {**tensor, "dims": [1], "reshape": {"shape": []}} if not tensor["dims"] else dict(tensor)

@@ -9,6 +9,9 @@ EXTENT = (1 << 31) - 1  # of one dimension
 NAME = 256  # characters of a name or an id
 TENSORS = 1024  # inputs, or requested outputs, of a request
 HEADER = 64 << 10  # bytes of a request line with its headers
+JSON_ELEMENTS = 1 << 20  # of all outputs of an answer that are not binary
+JSON_STEP = 1 << 12  # elements that are written as JSON at once: meanwhile no other thread runs
+TEXT = 64  # bytes that a text counts as, where it is about the time to convert it
 INLINE = 256 << 10  # bytes that are converted at once; more is done by a thread, while others are served
 
 

@@ -16,6 +16,7 @@ from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import TensorSpec
 from gpucomp.runtime.lanes import MOST_ON_A_GPU
+from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.workers import available_threads
 from gpucomp.serving.datatypes import BY_OURS
 from gpucomp.serving.protocol import Tensor
@@ -147,7 +148,9 @@ def _batch(entry: Entry, exe: Executable, shapes: Mapping[str, Any], config: Mod
         return Refusal(
             'a .gpuc file holds no graph for a proof; if rows do not change each other, say rows = "independent"'
         )
-    why = independent(entry.path, shapes, found)
+    assert isinstance(exe, AnyShapeExecutable)  # it has a dimension
+    assert isinstance(exe.program, OpenProgram)  # ``_served`` refuses others
+    why = independent(entry.path, shapes, found, exe.program.example)
     return found if why is None else why
 
 

@@ -44,7 +44,7 @@ def pbtxt(config: Mapping[str, Any], indent: str = "") -> str:
     lines = []
     for key, value in config.items():
         repeated = value if isinstance(value, list) else [value]
-        if repeated and not isinstance(repeated[0], Mapping) and isinstance(value, list):
+        if isinstance(value, list) and not any(isinstance(one, Mapping) for one in value):
             lines.append(f"{indent}{key}: [{', '.join(map(str, value))}]")
             continue
         for one in repeated:

@@ -101,7 +101,9 @@ def _id(given: Mapping[str, Any]) -> str | None:
 
 
 def _parameters(given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    found = given.get("parameters", {})
+    found = given.get("parameters")
+    if found is None:
+        return {}
     if not isinstance(found, dict):
         raise refused(f"{where}: an object as parameters expected")
     for name in NOT_SERVED.keys() & found.keys():
@@ -173,8 +175,8 @@ def _shape(one: Mapping[str, Any], tensor: Tensor, where: str) -> tuple[int, ...
     fits = len(shape) == len(tensor.shape)
     if not fits or any(wanted not in (-1, size) for wanted, size in zip(tensor.shape, shape, strict=True)):
         raise refused(f"{where}: shape {list(tensor.shape)} expected, found {shape}")
-    if math.prod(shape) > limits.EXTENT:
-        raise refused(f"{where}: at most {limits.EXTENT} elements expected")
+    if math.prod(max(size, 1) for size in shape) > limits.EXTENT:  # numpy's limit too, where one size is 0
+        raise refused(f"{where}: at most {limits.EXTENT} elements expected, and as the product of all sizes but 0")
     return tuple(shape)
 
 
@@ -195,22 +197,48 @@ def _wanted(given: object, known: Mapping[str, Tensor], binary: bool) -> tuple[W
     return tuple(found) or tuple(Wanted(tensor, binary) for tensor in known.values())
 
 
-def answer(ask: Ask, results: Mapping[str, Any], model: str, version: str) -> tuple[bytes, list[memoryview | bytes]]:
+def effort(ask: Ask, results: Mapping[str, np.ndarray]) -> int:
+    """About how many bytes an answer converts or copies."""
+    found = 0
+    for one in ask.wanted:
+        array = results[one.tensor.name]
+        if array.dtype == object:
+            found += array.size * limits.TEXT
+            if found <= limits.INLINE:
+                found += sum(map(len, array.reshape(-1).tolist()))
+        elif not one.binary or not array.flags.c_contiguous:
+            found += array.nbytes
+    return found
+
+
+def answer(
+    ask: Ask, results: Mapping[str, np.ndarray], model: str, version: str
+) -> tuple[bytes, list[memoryview | bytes]]:
     """The JSON of an answer, and its binary tensors behind it. Raises ``ServingError`` (GPC1208) for what JSON has not."""
-    outputs, buffers = [], []
+    elements = sum(results[one.tensor.name].size for one in ask.wanted if not one.binary)
+    if elements > limits.JSON_ELEMENTS:
+        told = f"an answer has at most {several(limits.JSON_ELEMENTS, 'element')} in JSON, found {elements}"
+        raise ServingError(f"{told}; ask for binary_data", code="GPC1208")
+    outputs: list[str] = []
+    buffers: list[memoryview | bytes] = []
     for one in ask.wanted:
         name, array = one.tensor.name, results[one.tensor.name]
         head: dict[str, Any] = {"name": name, "datatype": one.tensor.datatype.name, "shape": list(array.shape)}
+        data = ""
         if one.binary:
             buffers.append(to_binary(array))
             head["parameters"] = {"binary_data_size": len(buffers[-1])}
         else:
-            head["data"] = to_json(array, one.tensor.datatype, f"output {quote(name)}")
-        outputs.append(head)
+            data = f',"data":{to_json(array, one.tensor.datatype, f"output {quote(name)}")}'
+        outputs.append(f"{_compact(head)[:-1]}{data}}}")
     said: dict[str, Any] = {"model_name": model, "model_version": version}
     if ask.id is not None:
         said["id"] = ask.id
-    return json.dumps(said | {"outputs": outputs}, separators=(",", ":")).encode(), buffers
+    return f'{_compact(said)[:-1]},"outputs":[{",".join(outputs)}]}}'.encode(), buffers
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def header_length(text: str | None) -> int | None:

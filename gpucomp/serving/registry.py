@@ -14,6 +14,7 @@ from typing import Any
 
 from gpucomp.errors import GpucompError, ServingError, internal_error, quote
 from gpucomp.refusal import Refusal
+from gpucomp.serving.bugs import Bugs
 from gpucomp.serving.limits import Limits
 from gpucomp.serving.model import Loaded, load
 from gpucomp.serving.repository import Entry, Found, scan
@@ -42,21 +43,23 @@ class Registry:
         self._served: dict[str, dict[int, Scheduler]] = {}
         self._status: dict[str, dict[int, Status]] = {}
         self._loading = asyncio.Lock()  # one model at a time: a compilation needs the whole machine
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._waiting: dict[str, Found] = {}  # models that ``start`` has still to load
+        self._retiring: dict[asyncio.Task[None], Scheduler] = {}
         self.started = False
 
     async def start(self) -> None:
         """Load every model of the folder. Those that cannot be loaded are unavailable."""
         try:
-            found = await asyncio.to_thread(scan, self.folder)
+            with Bugs(f"folder {quote(self.folder)}"):
+                self._waiting = await asyncio.to_thread(scan, self.folder)
         except GpucompError as error:
             log.error("%s", error)
-            found = {}
-        for name, one in found.items():
+        for name, one in self._waiting.items():
             self._status[name] = {entry.version: Status(LOADING) for entry in one.wanted()}
-        for one in found.values():
+        while self._waiting:
             async with self._loading:
-                await self._load(one)
+                if self._waiting:  # a request may have loaded or unloaded it
+                    await self._load(self._waiting.pop(next(iter(self._waiting))))
         self.started = True
 
     def find(self, name: str, version: str | None) -> Scheduler:
@@ -114,6 +117,7 @@ class Registry:
             found = (await asyncio.to_thread(scan, self.folder)).get(name)
             if found is None:
                 raise self._unknown(name, None)
+            self._waiting.pop(name, None)
             await self._load(found)
         faults = [one.reason for one in self._status[name].values() if one.reason]
         if faults:
@@ -145,11 +149,13 @@ class Registry:
         before = served.get(entry.version)
         begun = time.monotonic()
         try:
-            loaded = await _by_a_thread(lambda: _loaded(entry, found, self._target, self._max_batch))
+            where = f"model {quote(entry.name)}"
+            with Bugs(where):
+                loaded = await _by_a_thread(lambda: load(entry, found.config, self._target, self._max_batch), where)
+                served[entry.version] = Scheduler(loaded, self.limits.queue, self.metrics)
         except GpucompError as error:
             log.error("model %s, version %d, is not loaded: %s", entry.name, entry.version, error)
             return Status(READY if before is not None else UNAVAILABLE, str(error))
-        served[entry.version] = Scheduler(loaded, self.limits.queue, self.metrics)
         if before is not None:
             self._retire(before, last=False)
         note = f"; not in batches: {loaded.batch}" if isinstance(loaded.batch, Refusal) and self._max_batch > 1 else ""
@@ -167,28 +173,34 @@ class Registry:
                 self.metrics.forget(model, str(version))
 
         task = asyncio.get_running_loop().create_task(finish())
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+        self._retiring[task] = scheduler
+        task.add_done_callback(self._retiring.pop)
 
     async def unload(self, name: str) -> None:
         """Serve a model no more. Requests that it has are answered. Raises ``ServingError`` (GPC1202)."""
         async with self._loading:
             if name not in self._status:
                 raise self._unknown(name, None)
+            self._waiting.pop(name, None)
             for scheduler in self._served.pop(name, {}).values():
                 self._retire(scheduler, last=True)
             self._status[name] = {version: Status(UNAVAILABLE, "unloaded") for version in self._status[name]}
 
     async def close(self) -> None:
         """End everything that runs or waits, and free all memory."""
+        for scheduler in self._retiring.values():
+            scheduler.cancel()
         for scheduler in self.all():
             scheduler.cancel()
             self._retire(scheduler, last=False)
         await asyncio.gather(*self._retiring)
 
 
-def _by_a_thread(work: Callable[[], Loaded]) -> asyncio.Future[Loaded]:
-    """What ``work`` gives. The process can end while it is under way: no pool of threads waits for a long compilation."""
+def _by_a_thread(work: Callable[[], Loaded], where: str) -> asyncio.Future[Loaded]:
+    """What ``work`` gives, or its error: a bug ``where``, whatever else it raises.
+
+    The process can end while it is under way: no pool of threads waits for a long compilation.
+    """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[Loaded] = loop.create_future()
 
@@ -197,28 +209,16 @@ def _by_a_thread(work: Callable[[], Loaded]) -> asyncio.Future[Loaded]:
             tell(what)
 
     def run() -> None:
+        ended: GpucompError = internal_error(RuntimeError("the thread ended"), where)  # as by sys.exit
+        done: tuple[Callable[[Any], None], object] = (result.set_exception, ended)
         try:
-            done: tuple[Callable[[Any], None], object] = (result.set_result, work())
+            with Bugs(where):
+                done = (result.set_result, work())
         except GpucompError as error:
             done = (result.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(told, *done)
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(told, *done)
 
     threading.Thread(target=run, name="gpucomp-load", daemon=True).start()
     return result
-
-
-def _loaded(entry: Entry, found: Found, target: str, max_batch: int) -> Loaded:
-    try:
-        return load(entry, found.config, target, max_batch)
-    except (
-        MemoryError,
-        RecursionError,
-        OSError,
-        ValueError,
-        TypeError,
-        RuntimeError,
-        LookupError,
-        ArithmeticError,
-    ) as error:
-        raise internal_error(error, f"model {quote(entry.name)}") from error  # a bug: the server goes on

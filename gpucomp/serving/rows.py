@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,17 @@ from gpucomp.expr.printer import format_expr
 from gpucomp.expr.simplify import simplify
 from gpucomp.frontend.onnx.loader import Source, load, read
 from gpucomp.frontend.onnx.open_shapes import open_shapes
+from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dim import Dim
-from gpucomp.ir.graph import Constant, Graph, Node
-from gpucomp.ir.size import Size
+from gpucomp.ir.graph import Constant, Graph, Input, Node, Value
+from gpucomp.ir.instance import instance
+from gpucomp.ir.polynomial import Symbol
+from gpucomp.ir.size import Size, made, names_in, size_of, value_at
+from gpucomp.ir.types import TensorType
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.inputs import TensorSpec
 
-COUNTS = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)  # primes: hardly a model has such sizes of its own
+COUNTS = (1009, 13, 1013, 17, 1019, 19, 1021, 23)  # primes, large and small: hardly a model has such sizes of its own
 Proof = Refusal | None  # why rows may not be joined; ``None``: they may
 
 
@@ -39,28 +44,67 @@ def batch_dim(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Di
     return first
 
 
-def independent(path: Path, shapes: Mapping[str, Any], batch: Dim) -> Proof:
-    """Whether each row of the model's results reads that row alone, at every size of ``batch``.
+def independent(path: Path, shapes: Mapping[str, Any], batch: Dim, example: Mapping[str, int]) -> Proof:
+    """Whether each row of the model's results reads that row alone, at every size of ``batch`` that the program runs.
 
-    It is proven for two sizes, whose graphs must be equal but for the size, and for one size of each other dimension.
+    ``example`` has the sizes that the program was built around. The proof reads the same graph as the program: its extents
+    are formulas, and what no formula decides is a condition that every run meets. Where every formula is linear in
+    ``batch``, one that is equal at two sizes is the same at all, so graphs for two sizes must be equal but for the size.
+    Each other dimension has its size in ``example``.
     """
     proto, files = read(path)
     opened = open_shapes(proto, shapes, {})
-    counts = _counts(opened.shapes, batch)
+    sizes = {name: size_of(dim, example[name]) for name, dim in opened.dims.items()}
+    try:
+        with assuming(Assumed()) as conditions:
+            graph = load(Source(proto, files), shapes=opened.at(sizes))
+    except GpucompError as error:
+        return Refusal(f"the model cannot be read for batches of any size: {error.message}")
+    if (formula := _odd_formula(graph, batch.name)) is not None:
+        return Refusal(
+            f"{formula}, a size in it, depends on {quote(batch.name)} in a way that is not proven to be harmless"
+        )
+    counts = _counts(graph, batch, example, conditions)
     if len(counts) < 2:
-        return Refusal(f"{quote(batch.name)} has too few sizes for a proof")
-    fault = ""
-    for example in opened.examples():  # not all sizes fit every model
-        try:
-            graphs = [load(Source(proto, files), shapes=opened.at({**example, batch.name: count})) for count in counts]
-        except GpucompError as error:
-            fault = fault or error.message
-            continue
-        return _proven(graphs, counts, batch)
-    return Refusal(f"the model cannot be read for batches of other sizes: {fault}")
+        limits = f" where {conditions}" if conditions.conditions else ""
+        return Refusal(f"{quote(batch.name)} has too few sizes for a proof{limits}")
+    try:
+        graphs = [instance(graph, {**example, batch.name: count}) for count in counts]
+    except GpucompError as error:
+        return Refusal(f"the model cannot be read for batches of other sizes: {error.message}")
+    return _proven(graphs, counts, batch)
+
+
+def _odd_formula(graph: Graph, name: str) -> Size | None:
+    """A formula of ``graph`` that is not linear in the size ``name``, or rounds it, or compares it."""
+    return next((size for node in graph.every_node() for size in _sizes(node) if not _is_linear(size, name)), None)
+
+
+def _sizes(node: Node) -> Iterator[Size]:
+    """Every formula in the types and attributes of a node."""
+    pending: list[Any] = [*(type.shape for type in node.types), *node.attrs.values()]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Size):
+            yield value
+        elif isinstance(value, TensorType):
+            pending.append(value.shape)
+        elif isinstance(value, tuple | list):
+            pending += value
+        elif isinstance(value, np.ndarray) and value.dtype == object:
+            pending += value.reshape(-1).tolist()
+
+
+def _is_linear(size: Size, name: str) -> bool:
+    for monomial in size.terms:
+        inside = [atom for atom in monomial if name in names_in(made({(atom,): 1}))]
+        if len(inside) > 1 or not all(isinstance(atom, Symbol) for atom in inside):
+            return False
+    return True
 
 
 def _proven(graphs: Sequence[Graph], counts: Sequence[int], batch: Dim) -> Proof:
+    axes = []
     for graph, count in zip(graphs, counts, strict=True):
         found = by_rows(graph, [count])
         read = {value for node in graph.nodes() for value in node.inputs} | set(graph.outputs)
@@ -69,34 +113,61 @@ def _proven(graphs: Sequence[Graph], counts: Sequence[int], batch: Dim) -> Proof
             found[1].get(value) != 0 for value in rows
         ):  # every input is joined, so each must have rows
             return Refusal(f"it is not proven that a row along {quote(batch.name)} does not change others")
-    return _alike(*graphs)
+        axes.append(found[1])
+    return _alike(graphs[0], graphs[1], axes[0])
 
 
-def _counts(shapes: Mapping[str, Sequence[Any]], batch: Dim) -> list[int]:
-    """Two sizes that no other dimension has."""
-    taken = {size for shape in shapes.values() for size in shape if isinstance(size, int)}
-    tried = (*COUNTS, *range(max(batch.low, 2), min(batch.high, 2000)))
-    return [n for n in tried if n in batch and n not in taken][:2]
+def _counts(graph: Graph, batch: Dim, example: Mapping[str, int], conditions: Assumed) -> list[int]:
+    """Two sizes that the program may have, and that no other dimension of the graph has."""
+    extents = {extent for node in graph.nodes() for type in node.types for extent in type.shape}
+    taken = {value_at(extent, example) for extent in extents if batch.name not in names_in(extent)}
+    tried = (*COUNTS, *range(max(batch.low, 2), min(batch.high, 2000) + 1))
+    fits = (n for n in tried if n in batch and n not in taken and _hold(conditions, {**example, batch.name: n}))
+    return list(islice(dict.fromkeys(fits), 2))
 
 
-def _alike(one: Graph, other: Graph) -> Proof:
-    """Whether two graphs compute the same of a row: equal operators, expressions and constants."""
+def _hold(conditions: Assumed, sizes: Mapping[str, int]) -> bool:
+    try:
+        return conditions.hold_at(sizes)
+    except ArithmeticError:  # a quotient by 0: only sizes that meet the conditions have all numbers
+        return False
+
+
+def _alike(one: Graph, other: Graph, rows: Collection[Value] = ()) -> Proof:
+    """Whether two graphs compute the same of a row: equal operators, expressions and constants.
+
+    Values of ``one`` that are not in ``rows`` are the same for all rows, and must have one shape.
+    """
     nodes, others = one.nodes(), other.nodes()
     if [node.op.name for node in nodes] != [node.op.name for node in others]:
         return Refusal("its operators depend on the size of the batch")
     for a, b in zip(nodes, others, strict=True):
-        if a.op is Constant and not _same_numbers(a, b):
-            return Refusal("a number in it depends on the size of the batch")
-        if _bodies(a, plain=True) != _bodies(b, plain=True) and _bodies(a, plain=False) != _bodies(b, plain=False):
+        if a.op is Constant:
+            if not _same_attributes(a, b):
+                return Refusal("a number in it depends on the size of the batch")
+            continue
+        shared = all(
+            mine == theirs for v, mine, theirs in zip(a.values, a.types, b.types, strict=True) if v not in rows
+        )
+        whole = a.op is Input or a.op.algorithm is not None or _same_attributes(a, b)
+        plain = _bodies(a, plain=True) == _bodies(b, plain=True)
+        if not (shared and whole and (plain or _bodies(a, plain=False) == _bodies(b, plain=False))):
             return Refusal(f"operator {quote(a.name or a.op.name)} depends on the size of the batch")
     return None
 
 
-def _same_numbers(a: Node, b: Node) -> bool:
-    return all(
-        np.array_equal(np.asarray(mine), np.asarray(theirs))
-        for mine, theirs in zip(a.attrs.values(), b.attrs.values(), strict=True)
-    )
+def _same_attributes(a: Node, b: Node) -> bool:
+    return a is b or (a.attrs.keys() == b.attrs.keys() and all(_same(a.attrs[name], b.attrs[name]) for name in a.attrs))
+
+
+def _same(mine: Any, theirs: Any) -> bool:
+    if isinstance(mine, Graph) and isinstance(theirs, Graph):
+        return _alike(mine, theirs) is None
+    if isinstance(mine, np.ndarray) or isinstance(theirs, np.ndarray):
+        return np.array_equal(np.asarray(mine), np.asarray(theirs))
+    if isinstance(mine, tuple) and isinstance(theirs, tuple):
+        return len(mine) == len(theirs) and all(map(_same, mine, theirs))
+    return bool(mine == theirs)
 
 
 def _bodies(node: Node, *, plain: bool) -> list[str]:

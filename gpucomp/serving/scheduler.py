@@ -15,11 +15,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gpucomp.errors import DeviceLostError, GpucompError, ServingError, internal_error, quote, several
+from gpucomp.errors import (
+    DeviceLostError,
+    GpucompError,
+    RunStoppedError,
+    ServingError,
+    internal_error,
+    quote,
+    several,
+)
 from gpucomp.ir.dim import Dim
 from gpucomp.runtime.context import Context
 from gpucomp.runtime.pending import Pending
 from gpucomp.serving import limits
+from gpucomp.serving.bugs import Bugs
 from gpucomp.serving.model import Loaded
 from gpucomp.serving.statistics import Metrics, Statistics
 
@@ -36,12 +45,13 @@ async def offloaded(nbytes: int, work: Callable[..., Result], *arguments: Any) -
 
 @dataclass(eq=False)
 class Job:
-    """A request that waits or runs. Jobs of equal ``key`` can be joined."""
+    """A request that waits or runs. Jobs of equal ``key`` can be joined. Nothing reads ``feed`` once it is ``over``."""
 
     feed: Feed
     rows: int
     key: object
     result: asyncio.Future[dict[str, np.ndarray]]
+    over: asyncio.Future[None]
     arrived: int = field(default_factory=time.perf_counter_ns)
 
     @property
@@ -51,7 +61,10 @@ class Job:
 
 @dataclass(eq=False)
 class _Run:
+    """``jobs`` are those that an instance was given, ``now`` those of them that it runs together now."""
+
     jobs: list[Job]
+    now: list[Job]
     pending: Pending | None = None
 
 
@@ -68,6 +81,7 @@ class Scheduler:
         self._idle = list(self._contexts)
         self._runs: dict[asyncio.Task[None], _Run] = {}
         self._users = 0
+        self._shown = (0, 0)  # in the figures: how many wait, and how many runs there are
         self._closing = self._given_up = False
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -100,7 +114,8 @@ class Scheduler:
         joins = isinstance(self.model.batch, Dim) and self.model.max_batch > 1
         rows = next(iter(feed.values())).shape[0] if joins else 1
         key = tuple((name, array.shape[1:]) for name, array in feed.items()) if joins else None
-        job = Job(feed, rows, key, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        job = Job(feed, rows, key, loop.create_future(), loop.create_future())
         self._queue.append(job)
         self._quiet.clear()
         self._dispatch()
@@ -111,9 +126,10 @@ class Scheduler:
         job.result.cancel()
         if job in self._queue:
             self._queue.remove(job)
+            _end([job])
             self._settle()
         for run in self._runs.values():
-            if job in run.jobs and all(one.result.cancelled() for one in run.jobs) and run.pending is not None:
+            if job in run.now and all(_is_given_up(one) for one in run.now) and run.pending is not None:
                 run.pending.cancel()
 
     async def close(self) -> None:
@@ -125,14 +141,17 @@ class Scheduler:
             await asyncio.to_thread(context.close)
 
     def cancel(self) -> None:
-        """Give up everything that waits or runs, and what still comes."""
+        """Give up everything that waits or runs, and what still comes. The requests have it as an error (GPC1206)."""
         self._given_up = True
         for job in [*self._queue, *(job for run in self._runs.values() for job in run.jobs)]:
+            _fail([job], ends())
             self.abandon(job)
 
     def _settle(self) -> None:
-        self.queued.set(len(self._queue))
-        self.running.set(len(self._runs))
+        queued, running = self._shown
+        self._shown = len(self._queue), len(self._runs)
+        self.queued.inc(self._shown[0] - queued)  # one that was replaced has the same figures, until it ends
+        self.running.inc(self._shown[1] - running)
         if not self._queue and not self._runs and (self._given_up or not self._users):
             self._quiet.set()
 
@@ -141,7 +160,7 @@ class Scheduler:
             jobs = self._next()
             if not jobs:
                 break
-            run = _Run(jobs)
+            run = _Run(jobs, jobs)
             task = asyncio.get_running_loop().create_task(self._serve(self._idle.pop(), run))
             self._runs[task] = run
             task.add_done_callback(self._ended)
@@ -178,26 +197,40 @@ class Scheduler:
 
     async def _attempt(self, context: Context, run: _Run) -> None:
         """Run the jobs together; if that fails, each alone, so that a wrong one does no harm to others."""
+        error = await self._error(context, run)
+        if error is None:
+            return
+        if len(run.jobs) > 1:
+            for job in run.jobs:
+                if self.lost is None and not job.result.done():
+                    run.now = [job]
+                    if (own := await self._error(context, run)) is not None:
+                        _fail([job], own)
+        _fail(run.jobs, self.lost or error)
+
+    async def _error(self, context: Context, run: _Run) -> GpucompError | None:
+        """Run what is to run now. The error if that fails."""
         try:
-            await self._together(context, run)
+            with Bugs():
+                await self._together(context, run)
         except GpucompError as error:
             if isinstance(error, DeviceLostError):
                 self.lost = error
-            if len(run.jobs) == 1 or self.lost is not None:
-                _fail(run.jobs, error)
-                return
-            for job in [one for one in run.jobs if not one.result.done()]:
-                run.jobs = [job]
-                await self._attempt(context, run)
+            return error
+        return None
 
     async def _together(self, context: Context, run: _Run) -> None:
-        jobs = run.jobs
+        jobs = run.now
         begun = time.perf_counter_ns()
         feed = await offloaded(sum(job.nbytes for job in jobs), joined, jobs) if len(jobs) > 1 else jobs[0].feed
         ready = time.perf_counter_ns()
-        run.pending = context.run_async(feed)
+        run.pending = pending = context.run_async(feed)
         try:
-            results = await run.pending
+            results = await pending
+        except asyncio.CancelledError:
+            if not pending.cancelled():
+                raise  # it is this task that ends
+            raise RunStoppedError("the run was cancelled before it began", code="GPC1101") from None
         finally:
             run.pending = None
         ended = time.perf_counter_ns()
@@ -214,8 +247,11 @@ class Scheduler:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         run = self._runs.pop(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            _fail(run.jobs, ends())
+        elif (error := task.exception()) is not None:
             _fail(run.jobs, internal_error(error))
+        _end(run.jobs)
         self._dispatch()
 
 
@@ -223,6 +259,20 @@ def _fail(jobs: Sequence[Job], error: GpucompError) -> None:
     for job in jobs:
         if not job.result.done():
             job.result.set_exception(error)
+
+
+def _end(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if not job.over.done():
+            job.over.set_result(None)
+
+
+def _is_given_up(job: Job) -> bool:
+    return job.result.done() and (job.result.cancelled() or job.result.exception() is not None)
+
+
+def ends() -> ServingError:
+    return ServingError("the server ends, and takes no new requests", code="GPC1206", status=503)
 
 
 def joined(jobs: Sequence[Job]) -> dict[str, np.ndarray]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import logging
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,8 @@ from gpucomp.serving.limits import Limits
 from gpucomp.serving.registry import Registry
 from gpucomp.serving.repository import scan
 
+log = logging.getLogger("gpucomp.serving")
+OTHER_FILES = 256  # models, caches and what their devices open
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -38,7 +42,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """As ``stop``; a second SIGINT does not wait for what runs."""
-        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.force_exit = self.force_exit or (self.should_exit and sig == signal.SIGINT)
         self.stop()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -112,8 +116,24 @@ def make_server(
     return Server(config, service)
 
 
+def allow_files(connections: int) -> None:
+    """Let the process have as many files open as ``connections`` and the rest of it need, as far as its hard limit allows."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    wanted = connections + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        log.warning("this process may have %d files open: %d connections need %d", most, connections, wanted)
+
+
 def serve(server: Server, sock: socket.socket, started: Callable[[str], None]) -> None:
     """Serve until a signal ends it. ``started`` gets the address, before the first request."""
+    allow_files(server.service.limits.connections)
     host, port = sock.getsockname()[:2]
     started(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
     server.run(sockets=[sock])

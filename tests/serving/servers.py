@@ -104,15 +104,16 @@ def received(sock: socket.socket) -> bytes:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, **how: Any) -> Iterator[Running]:
-    """A server for a folder, in a thread."""
+def serving(folder: Path, *, ready: bool = True, **how: Any) -> Iterator[Running]:
+    """A server for a folder, in a thread. Its models are ``ready``, or still being loaded."""
     server = make_server(folder, **how)
     sock = listening("127.0.0.1", 0)
     running = Running(sock.getsockname()[1], server)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, name="server")
     thread.start()
     try:
-        running.wait_ready()
+        if ready:
+            running.wait_ready()
         yield running
     finally:
         server.stop()

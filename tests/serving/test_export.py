@@ -142,6 +142,27 @@ def test_without_batches_dims_are_whole_shapes(tmp_path):
     assert not config.HasField("dynamic_batching")
 
 
+def test_a_tensor_of_the_batch_alone_has_a_dimension_for_triton(tmp_path, backend):
+    """Triton refuses ``dims: []``."""
+    proto = model([node("Relu", ["x"], ["y"])], [value("x", ["n"])], [value("y", ["n"])])
+    place = exported(tmp_path, proto, max_batch=8)
+    config, _ = parsed(place)
+
+    for one in (*config.input, *config.output):
+        assert list(one.dims) == [1]
+        assert one.HasField("reshape")
+        assert list(one.reshape.shape) == []
+    (response,) = started(place).execute([request(np.array([-1, 2], np.float32))])
+    assert response.output_tensors()[0].as_numpy().tolist() == [0, 2]
+
+
+def test_scalars_are_refused(tmp_path):
+    proto = model([node("Relu", ["x"], ["y"])], [value("x", [])], [value("y", [])])
+
+    with pytest.raises(UnsupportedError, match="GPC4020 'x' is a scalar"):
+        exported(tmp_path, proto)
+
+
 def test_names_are_quoted(tmp_path):
     name = 'a"b\\c\nä'
     proto = model([node("Relu", [name], ["y"])], [value(name, [2, 3])])

@@ -12,8 +12,11 @@ import zlib
 import numpy as np
 import pytest
 
+from gpucomp.errors import ServingError
 from gpucomp.serving import connection
+from gpucomp.serving.datatypes import DATATYPES
 from gpucomp.serving.limits import HEADER, Limits
+from gpucomp.serving.protocol import Tensor, ask_of
 from tests.serving import models
 from tests.serving.servers import eventually, process, received, serving
 
@@ -71,6 +74,7 @@ BODIES = {
     "a number with many digits": b'{"inputs": [{"name": "x", "shape": [' + b"9" * 5000 + b"]}]}",
     "a name twice": b'{"inputs": [], "inputs": []}',
     "NaN": json.dumps({"inputs": [GOOD | {"data": [float("nan")] * 10}]}).encode(),
+    "a number that is too large for a float": json.dumps({"inputs": [GOOD]}).replace("1.0", "1e999").encode(),
     "Infinity": json.dumps({"inputs": [GOOD | {"data": [float("-inf")] * 10}]}).encode(),
 }
 
@@ -124,6 +128,16 @@ def test_inputs_that_do_not_fit(server, inputs):
     answer = server.infer("mlp", inputs)
 
     assert (answer.status, answer.error[:7]) == (400, "GPC1201")
+
+
+@pytest.mark.parametrize("data", [{"data": []}, {"parameters": {"binary_data_size": 0}}], ids=["json", "binary"])
+def test_no_element_and_sizes_whose_product_overflows(data):
+    tensor = Tensor("x", DATATYPES["FP32"], (-1,) * 4)
+    given = {"name": "x", "datatype": "FP32", "shape": [0] + 3 * [2**31 - 1], **data}
+    body = json.dumps({"inputs": [given]}).encode()
+
+    with pytest.raises(ServingError, match=r"GPC1201 .*elements expected"):
+        ask_of(memoryview(body), len(body), [tensor], [])
 
 
 def test_sizes_outside_their_range(server):
@@ -299,6 +313,45 @@ def test_headers_without_an_end(server):
     assert HEADER == 64 << 10
 
 
+def connection_of(running, sock):
+    """The server's end of a connection."""
+
+    def found():
+        return [one for one in running.server.server_state.connections if one.client == sock.getsockname()]
+
+    return eventually(found, "the connection")[0]
+
+
+def test_headers_behind_a_body_that_was_refused_are_counted(server):
+    """The rest of a body whose request was answered early is no header; what comes behind it is."""
+    with server.connect() as sock:
+        own = connection_of(server, sock)
+        sock.sendall(b"POST /v2/none HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n")
+        assert sock.recv(1000).startswith(b"HTTP/1.1 404 ")
+        eventually(own._in_refused_body, "the end of the answer")
+        sock.sendall(bytes(100_000))
+        eventually(lambda: not own._in_refused_body(), "the end of the body")
+        assert own._seen == 0
+        sock.sendall(b"GET /v2 HTTP/1.1\r\nx: " + b"a" * 5000)
+        eventually(lambda: own._seen > 5000, "the count of header bytes")
+
+
+def test_a_client_that_does_not_read_the_end_of_its_answer(server):
+    """What is left of an answer in the server's memory ends the connection too, although it is small."""
+    given = {"name": "x", "datatype": "FP32", "shape": [2500, 5], "parameters": {"binary_data_size": 50_000}}
+    said = json.dumps({"inputs": [given], "parameters": {"binary_data_output": True}}).encode()
+    lengths = f"content-length: {len(said) + 50_000}", f"inference-header-content-length: {len(said)}"
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", server.port))
+        own = connection_of(server, sock)
+        own.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        sock.sendall(request(said + bytes(50_000), *lengths))
+        left = eventually(own.transport.get_write_buffer_size, "the answer")
+        assert left < 1 << 16  # asyncio's limit
+        eventually(lambda: own not in server.server.server_state.connections, "the end of the connection")
+
+
 def test_pipelined_requests_are_answered_in_order(server):
     body = json.dumps({"inputs": [GOOD]}).encode()
     one = b"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
@@ -318,6 +371,23 @@ def test_a_body_behind_a_refusal_is_not_the_next_request(server):
 
     assert answer.startswith(b"HTTP/1.1 404 ")
     assert b"smuggled" not in answer
+
+
+@pytest.mark.parametrize("name", ["none", "mlp"])
+def test_a_client_that_asks_before_it_sends_its_body(server, name):
+    """One that is refused keeps its body or sends it: the connection ends, so that nothing is taken for it."""
+    body = json.dumps({"inputs": [GOOD]}).encode()
+    head = f"POST /v2/models/{name}/infer HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: {len(body)}\r\n\r\n"
+    with server.connect() as sock:
+        sock.sendall(head.encode())
+        answer = sock.recv(1 << 16)
+        if name == "mlp":
+            assert answer == b"HTTP/1.1 100 Continue\r\n\r\n"  # h11 writes it so too
+            sock.sendall(body)
+            answer = sock.recv(1 << 16)
+
+    assert answer.startswith(b"HTTP/1.1 404 " if name == "none" else b"HTTP/1.1 200 ")
+    assert (b"connection: close" in answer.lower()) == (name == "none")
 
 
 def test_more_connections_than_allowed(server):
@@ -345,6 +415,20 @@ def test_bodies_of_all_requests_have_a_limit(server):
     finally:
         for sock in held:
             sock.close()
+
+
+def test_an_answer_that_finds_no_memory_is_no_success(tmp_path):
+    models.save(models.mlp(), tmp_path / "mlp.onnx")
+    given = {"name": "x", "datatype": "FP32", "shape": [500, 5], "parameters": {"binary_data_size": 10_000}}
+    with serving(tmp_path, limits=Limits(bodies=12_000)) as running:
+        answer = sent(running, given, np.ones((500, 5), np.float32).tobytes())
+        stats = running.ask("/v2/models/mlp/stats").json["model_stats"][0]["inference_stats"]
+        figures = running.ask("/metrics").body.decode()
+
+        assert (answer.status, answer.error[:7]) == (503, "GPC1205")
+        assert (stats["success"]["count"], stats["fail"]["count"]) == (0, 1)
+        assert 'gpucomp_requests_total{model="mlp",status="503",version="1"} 1.0' in figures
+        assert running.server.service.bodies.held == 0
 
 
 def test_a_client_that_does_not_read_its_answers(server):

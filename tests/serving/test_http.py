@@ -8,6 +8,8 @@ import zlib
 import numpy as np
 import pytest
 
+from gpucomp.serving import app, limits, protocol
+from gpucomp.serving.datatypes import DATATYPES
 from tests.serving import models
 from tests.serving.servers import serving
 
@@ -21,6 +23,8 @@ def folder(tmp_path_factory):
     models.save(models.mlp(2 * models.W), place / "two" / "1" / "model.onnx")
     models.save(models.mlp(3 * models.W), place / "two" / "2" / "model.onnx")
     (place / "two" / "config.toml").write_text("versions = [1, 2]\n")
+    models.save(models.mlp(), place / "wide" / "1" / "model.onnx")
+    (place / "wide" / "config.toml").write_text('[shapes]\nx = [{name = "n", low = 1, high = 500000}, 5]')
     models.save(models.texts(), place / "texts.onnx")
     models.save(models.reciprocal(), place / "reciprocal.onnx")
     models.save(models.every_type(), place / "types.onnx")
@@ -202,6 +206,80 @@ def test_infinite_results_have_no_form_in_json(server):
     np.testing.assert_array_equal(array_of(packed), [1, np.inf, 0.5])
 
 
+def test_large_results_are_asked_for_in_bytes(server):
+    rows = limits.JSON_ELEMENTS // 3 + 1
+    body, headers = binary(np.zeros((rows, 5), np.float32), parameters={"binary_data_output": False})
+    packed, _ = binary(np.zeros((rows, 5), np.float32), parameters={"binary_data_output": True})
+
+    plain = server.ask("/v2/models/wide/infer", body, headers)
+
+    told = f"at most {limits.JSON_ELEMENTS} elements in JSON, found {3 * rows}; ask for binary_data"
+    assert (plain.status, plain.error[:7]) == (400, "GPC1208")
+    assert told in plain.error
+    headers = {"Inference-Header-Content-Length": str(len(packed) - rows * 20)}
+    assert server.ask("/v2/models/wide/infer", packed, headers).status == 200
+
+
+def test_results_in_json_of_several_steps(server):
+    x = np.random.default_rng(1).standard_normal((limits.JSON_STEP, 5)).astype(np.float32)
+
+    answer = server.ask("/v2/models/mlp/infer", *binary(x))
+
+    np.testing.assert_allclose(array_of(answer), models.mlp_of(x), rtol=1e-4, atol=1e-5)
+
+
+def test_what_it_takes_to_convert_an_answer(monkeypatch):
+    """Texts are written one by one, in bytes too. Numbers in bytes are not copied."""
+    monkeypatch.setattr(limits, "INLINE", 100)
+    texts = protocol.Tensor("t", DATATYPES["BYTES"], (-1,))
+    long = np.array(["a" * 200], object)
+    ask = protocol.Ask(None, {}, (protocol.Wanted(texts, binary=True),), None)
+
+    assert protocol.effort(ask, {"t": long}) > limits.INLINE
+    assert protocol.effort(ask, {"t": np.array(["a"] * 2, object)}) > limits.INLINE
+    assert protocol.effort(ask, {"t": np.array(["a"], object)}) <= limits.INLINE
+    assert protocol.effort(ask, {"t": np.zeros(1000, np.float32)}) == 0
+    assert protocol.effort(ask, {"t": np.zeros((100, 10), np.float32).T}) == 4000
+
+
+def test_a_request_is_read_by_a_thread_if_its_body_is_large(server, monkeypatch):
+    """However short its JSON is: texts are read one by one."""
+    sizes = []
+
+    async def offloaded(nbytes, work, *arguments):
+        sizes.append(nbytes)
+        return work(*arguments)
+
+    monkeypatch.setattr(app, "offloaded", offloaded)
+    packed = b"".join(struct.pack("<I", 100_000) + b"a" * 100_000 for _ in range(4))
+    body, headers = binary(packed, "t", "BYTES", shape=[4], parameters={"binary_data_output": True})
+
+    assert server.ask("/v2/models/texts/infer", body, headers).status == 200
+
+    assert sizes[0] == len(body)
+    assert sizes[1] > 400_000
+
+
+def test_parameters_that_are_null_are_none(server):
+    assert server.infer("mlp", [tensor(X, parameters=None)], parameters=None).status == 200
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        ("gzip;q=0, deflate", "deflate"),
+        ("deflate;q=0.5, GZIP ; q=1", "gzip"),
+        ("gzip;q=0.000", None),
+        ("x-gzip", None),
+        ("identity", None),
+    ],
+)
+def test_encodings_that_a_client_takes(server, accepted, encoding):
+    answer = server.ask("/v2/models/mlp/infer", {"inputs": [tensor(X)]}, {"Accept-Encoding": accepted})
+
+    assert answer.headers.get("content-encoding") == encoding
+
+
 def test_a_chunked_body_is_taken(server):
     body = json.dumps({"inputs": [tensor(X)]}).encode()
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:7], body[7:50], body[50:]))
@@ -243,7 +321,7 @@ def test_the_index_says_why_a_model_is_not_ready(server):
     assert rows["broken", "1"]["state"] == "UNAVAILABLE"
     assert rows["broken", "1"]["reason"].startswith("GPC3")
     assert "each new size would be compiled" in rows["boxes", "1"]["reason"]
-    assert {row["name"] for row in ready} == {"mlp", "two", "texts", "reciprocal", "types"}
+    assert {row["name"] for row in ready} == {"mlp", "two", "texts", "reciprocal", "types", "wide"}
 
 
 def test_statistics_count_requests_and_runs(server):

@@ -11,8 +11,10 @@ import pytest
 pytest.importorskip("prometheus_client", reason="could not import 'prometheus_client'")
 
 import gpucomp
+from gpucomp.errors import DeviceLostError
 from gpucomp.runtime.context import Context
 from gpucomp.serving import registry
+from gpucomp.serving.limits import Limits
 from tests.serving import models
 from tests.serving.servers import eventually, received, serving
 
@@ -325,17 +327,142 @@ def test_a_server_that_ends_finishes_what_it_has(folder, gate):
         assert answers[0].status == 200
 
 
-def test_a_bug_while_a_model_is_loaded_does_not_end_the_server(folder, monkeypatch):
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of SystemExit
+@pytest.mark.parametrize("error", [ValueError, AssertionError, StopIteration, SystemExit])
+def test_a_bug_while_a_model_is_loaded_does_not_end_the_server(folder, monkeypatch, error):
     shutil.copytree(folder / "m", folder / "z")
 
     def load(entry, *how):
         if entry.name == "m":
-            raise ValueError("oh")
+            raise error("oh")
         return loaded(entry, *how)
 
     loaded = registry.load
     monkeypatch.setattr(registry, "load", load)
 
     with serving(folder) as running:
-        assert "GPC1000 model 'm': internal error, ValueError: oh" in state(running, "m")["reason"]
+        told = "RuntimeError: the thread ended" if error is SystemExit else f"{error.__name__}: oh"
+        assert f"GPC1000 model 'm': internal error, {told}" in state(running, "m")["reason"]
         assert ask(running, "z").status == 200
+
+
+def test_a_bug_while_instances_are_made_does_not_end_the_server(folder, monkeypatch):
+    def scheduler(*how):
+        raise AttributeError("oh")
+
+    monkeypatch.setattr(registry, "Scheduler", scheduler)
+
+    with serving(folder) as running:
+        assert "GPC1000 model 'm': internal error, AttributeError: oh" in state(running, "m")["reason"]
+
+
+def test_a_model_that_is_unloaded_before_its_turn_is_not_loaded(folder, monkeypatch):
+    shutil.copytree(folder / "m", folder / "z")
+    began, goes_on = threading.Event(), threading.Event()
+
+    def held(entry, *how):
+        if entry.name == "m":
+            began.set()
+            goes_on.wait(60)
+        return loaded(entry, *how)
+
+    loaded = registry.load
+    monkeypatch.setattr(registry, "load", held)
+
+    with serving(folder, ready=False) as running:
+        eventually(began.is_set, "the first model")
+        threads, answers = in_background(1, lambda: load(running, "z", "unload"))
+        eventually(lambda: len(running.server.service.registry._loading._waiters or ()) > 0, "the request")
+        goes_on.set()
+        running.wait_ready()
+        threads[0].join()
+
+        assert answers[0].status == 200
+        assert state(running, "z")["reason"] == "unloaded"
+        assert ask(running, "m").status == 200
+
+
+def test_an_end_does_not_wait_for_runs_of_a_version_before(folder, gate):
+    with serving(folder) as running:
+        threads, _ = in_background(1, lambda: ask(running))
+        eventually(lambda: gate.waiting == 1, "the run")
+        models.save(models.mlp(2 * models.W), folder / "m" / "2" / "model.onnx")
+        assert load(running).status == 200
+    threads[0].join()
+
+    assert gate.stopped == 1
+
+
+def test_a_model_whose_device_is_gone_is_not_ready(folder):
+    with serving(folder) as running:
+        running.server.service.registry.find("m", None).lost = DeviceLostError("the device is gone")
+
+        answers = [running.ask("/v2/health/ready"), running.ask("/v2/models/m/ready")]
+
+    assert [(one.status, one.error[:7]) for one in answers] == [(503, "GPC1203")] * 2
+
+
+def test_a_folder_that_is_gone_is_the_fault_of_the_server(folder):
+    with serving(folder) as running:
+        shutil.rmtree(folder)
+        answer = running.ask("/v2/repository/index", {})
+
+        assert (answer.status, answer.error[:7]) == (500, "GPC2050")
+        assert ask(running).status == 200
+
+
+def test_the_body_of_a_request_that_was_given_up_counts_until_its_run_ends(folder, monkeypatch):
+    goes_on, run = threading.Event(), Context._run
+
+    def held(context, *how):
+        goes_on.wait(60)
+        return run(context, *how)
+
+    monkeypatch.setattr(Context, "_run", held)
+    with serving(folder) as running:
+        bodies = running.server.service.bodies
+
+        assert ask(running, parameters={"timeout": 1000}).status == 504
+
+        assert bodies.held > 0
+        goes_on.set()
+        eventually(lambda: bodies.held == 0, "the end of the run")
+
+
+@pytest.mark.parametrize("how", ["after its time", "by force"])
+def test_a_run_that_the_end_cuts_off_is_told_so(folder, gate, caplog, how):
+    """Also a request whose body is still coming."""
+    limits = Limits(drain=1 if how == "after its time" else 60)
+    with serving(folder, limits=limits) as running, running.connect() as sock:
+        threads, answers = in_background(1, lambda: ask(running))
+        sock.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{")
+        eventually(lambda: gate.waiting == 1 and len(running.server.server_state.tasks) == 2, "both requests")
+        running.server.stop()
+        running.server.force_exit = how == "by force"
+        threads[0].join()
+        answer = received(sock)
+
+    assert (answers[0].status, answers[0].error[:7]) == (503, "GPC1206")
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"GPC1206" in answer
+    assert "ASGI" not in caplog.text
+
+
+def send_many_headers(sock):
+    for number in range(100_000):
+        sock.sendall(b"x-%d: " % number + b"a" * 1000 + b"\r\n")
+
+
+def test_headers_behind_a_request_that_runs_are_counted(folder, gate):
+    pytest.importorskip(
+        "httptools", reason="could not import 'httptools'"
+    )  # h11 reads no more until the answer is there
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 5], "data": [1.0] * 10}]}).encode()
+    with serving(folder) as running, running.connect() as sock:
+        head = f"POST /v2/models/m/infer HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n"
+        sock.sendall(head.encode() + body)
+        eventually(lambda: gate.waiting == 1, "the run")
+        sock.sendall(b"GET /v2 HTTP/1.1\r\n")
+        with pytest.raises(ConnectionError):
+            send_many_headers(sock)
+        eventually(lambda: gate.stopped == 1, "the end of the run")

@@ -1,15 +1,19 @@
 """``gpucomp serve`` as a process: signals, kills, and what it says."""
 
+import importlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 
+from gpucomp import cli
+from gpucomp.serving import server
 from tests.serving import models
 from tests.serving.servers import PATIENCE, eventually, listening, process, variables
 
@@ -124,6 +128,39 @@ def test_a_port_that_is_taken(folder):
     assert ran.returncode == 2
     assert ran.stderr.startswith("error GPC2051: cannot listen at '127.0.0.1', port ")
     assert "in use" in ran.stderr
+
+
+@pytest.mark.parametrize(("hard", "expected"), [(5000, 1280), (600, 600)])
+def test_files_for_all_connections(folder, hard, expected):
+    resource = pytest.importorskip("resource", reason="could not import 'resource'")
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
+        pytest.skip(f"this process may have no {hard} files open")
+    code = f"""
+import resource
+from gpucomp.serving.server import allow_files
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard}))
+allow_files(1024)
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=variables(), timeout=PATIENCE
+    )
+
+    assert ran.stdout.split() == [str(expected), str(hard)], ran.stderr
+    assert ("may have 600 files open" in ran.stderr) == (hard == 600)
+
+
+def test_a_large_body_raises_the_memory_of_all(folder, monkeypatch):
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
+    monkeypatch.setattr("warnings.showwarning", warnings.showwarning)
+    monkeypatch.setattr(importlib.import_module("gpucomp.cli.serve"), "_log", lambda access_log: None)
+    made = []
+    monkeypatch.setattr(server, "serve", lambda one, sock, started: (made.append(one), sock.close()))
+    for size in ("64", "2048"):
+        cli.main(["serve", str(folder), "--port", "0", "--max-body", size])
+
+    limits = [one.service.limits for one in made]
+    assert [(one.body >> 20, one.bodies >> 20) for one in limits] == [(64, 1024), (2048, 8192)]
 
 
 def test_a_host_that_is_none(folder):

@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 import gpucomp
 from bench.decoder_model import Sizes, decoder
+from gpucomp import ops
+from gpucomp.errors import InputError
+from gpucomp.frontend.onnx.loader import load
 from gpucomp.ir.dim import Dim
 from gpucomp.refusal import Refusal
-from gpucomp.serving.rows import batch_dim, independent
+from gpucomp.serving.rows import _alike, batch_dim, independent
 from tests.onnx_builders import model, node, value
 from tests.serving import models
 
@@ -25,7 +28,27 @@ def found(proto, tmp_path, shapes=None):
     shapes = shapes or {first.name: tuple(d.dim_param or d.dim_value for d in first.type.tensor_type.shape.dim)}
     exe = gpucomp.compile(path, target="cpu", shapes=shapes)
     batch = batch_dim(exe.inputs, exe.outputs)
-    return batch if isinstance(batch, Refusal) else independent(path, shapes, batch)
+    return batch if isinstance(batch, Refusal) else independent(path, shapes, batch, exe.program.example)
+
+
+def branch(nodes, result):
+    return helper.make_graph(nodes, result, [], [value(result, None)])
+
+
+def centred_where(comparison):
+    """x - mean over the batch if ``comparison`` holds for the size of the batch and 512, else x."""
+    mean = [node("ReduceMean", ["x", "axes"], ["m"], keepdims=1), node("Sub", ["x", "m"], ["centred"])]
+    both = {
+        "then_branch": branch(mean, "centred"),
+        "else_branch": branch([node("Identity", ["x"], ["same"])], "same"),
+    }
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["g"]),
+        node(comparison, ["g", "many"], ["holds"]),
+        node("If", ["holds"], ["y"], **both),
+    ]
+    return one(nodes, {"zero": np.array(0), "many": np.array(512), "axes": np.array([0])})
 
 
 CONV = {"k": np.ones((4, 3, 3, 3), np.float32)}
@@ -69,6 +92,17 @@ DEPENDENT = {
         ],
         {"zero": np.array(0)},
     ),
+    "divided by the size of the batch, up to a hundred": one(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "zero"], ["g"]),
+            node("Min", ["g", "hundred"], ["least"]),
+            node("Cast", ["least"], ["c"], to=TensorProto.FLOAT),
+            node("Div", ["x", "c"], ["y"]),
+        ],
+        {"zero": np.array(0), "hundred": np.array(100)},
+    ),
+    "the mean of a batch that is small": centred_where("Less"),
     "the number of the row": one(
         [
             node("Shape", ["x"], ["s"]),
@@ -145,7 +179,37 @@ def test_a_fixed_first_dimension_is_no_batch():
     assert "has one size only" in str(batch_dim(exe.inputs, exe.outputs))
 
 
-def test_a_range_of_one_size_proves_nothing(tmp_path):
-    path = models.save(models.mlp(), tmp_path / "m.onnx")
+def test_a_range_without_two_sizes_of_its_own_proves_nothing(tmp_path):
+    path = models.save(one([node("Relu", ["x"], ["y"])], shape=("n", 3), result=("n", 3)), tmp_path / "m.onnx")
 
-    assert "too few sizes" in str(independent(path, {"x": (Dim("n", 3, 3), 5)}, Dim("n", 3, 3)))
+    assert "too few sizes" in str(independent(path, {"x": (Dim("n", 3, 4), 3)}, Dim("n", 3, 4), {"n": 4}))
+
+
+def repeated(count):
+    """A loop of ``count`` steps over values that have no rows."""
+    carried = [value("k", [], TensorProto.INT64), value("go", [], TensorProto.BOOL), value("v_in", [5])]
+    nodes = [node("Identity", ["go"], ["go_on"]), node("Add", ["v_in", "v_in"], ["v_out"])]
+    body = helper.make_graph(nodes, "body", carried, [value("go_on", [], TensorProto.BOOL), value("v_out", [5])])
+    loop = node("Loop", ["count", "", "w"], ["y"], body=body)
+    return load(model([loop], [value("w", [5])], [value("y", [5])], {"count": np.array(count)}))
+
+
+def test_loops_of_other_lengths_are_not_alike():
+    assert ops.Repeat in {one.op for one in repeated(300).nodes()}
+
+    assert _alike(repeated(300), repeated(300)) is None
+    assert isinstance(_alike(repeated(300), repeated(301)), Refusal)
+
+
+def test_sizes_that_the_program_is_not_for_need_no_proof(tmp_path):
+    """The program is built around a small size, and refuses batches that are large."""
+    proto = centred_where("Greater")
+    exe = gpucomp.compile(proto, target="cpu", shapes={"x": ("n", 5)})
+    exe.compile_with(None)
+    x = np.random.default_rng(0).standard_normal((600, 5)).astype(np.float32)
+
+    assert found(proto, tmp_path) is None
+    for rows in (1, 4, 512):
+        np.testing.assert_array_equal(exe.run({"x": x[:rows]})["y"], x[:rows])
+    with pytest.raises(InputError, match="GPC2113"):
+        exe.run({"x": x})

@@ -25,7 +25,8 @@ class Context:
 
     def run_async(self, feed):
         pending = Pending(Stop())
-        pending.set_running_or_notify_cancel()
+        if self.exe.begins:
+            pending.set_running_or_notify_cancel()
         pending.feed, pending.context = feed, self
         self.exe.runs.append(pending)
         return pending
@@ -38,7 +39,7 @@ class Executable:
     """Its runs end when a test says so, with twice their inputs."""
 
     def __init__(self):
-        self.runs, self.contexts = [], []
+        self.runs, self.contexts, self.begins = [], [], True
 
     def context(self):
         self.contexts.append(Context(self))
@@ -225,6 +226,87 @@ def test_one_that_fails_in_a_batch_does_no_harm_to_others():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("fault", ["a bug", "a cancelled run"])
+def test_one_that_ends_oddly_when_it_runs_alone_does_no_harm_to_others(fault):
+    async def main():
+        made, exe = scheduler(max_batch=8)
+        made.submit(rows(0))
+        jobs = [made.submit(rows(n)) for n in (1, 2, 3)]
+        await settled()
+        exe.end(0)
+        await settled()
+        exe.begins = fault == "a bug"
+        exe.runs[1].set_exception(InputError("no", code="GPC2113"))
+        await settled()
+        if fault == "a bug":
+            exe.runs[2].set_exception(ZeroDivisionError("oh"))
+        else:
+            exe.runs[2].cancel()
+        exe.begins = True
+        for number in (3, 4):
+            await settled()
+            exe.end(number)
+        found = await asyncio.gather(*(job.result for job in jobs), return_exceptions=True)
+        assert [found[n]["y"].item() for n in (1, 2)] == [4, 6]
+        assert str(found[0])[:7] == ("GPC1000" if fault == "a bug" else "GPC1101")
+        await settled()
+        assert all(job.over.done() for job in jobs)
+
+    asyncio.run(main())
+
+
+def test_an_end_while_each_runs_alone_is_told_to_all():
+    async def main():
+        made, exe = scheduler(max_batch=8)
+        made.submit(rows(0))
+        jobs = [made.submit(rows(n)) for n in (1, 2, 3)]
+        await settled()
+        exe.end(0)
+        await settled()
+        exe.runs[1].set_exception(InputError("no", code="GPC2113"))
+        await settled()
+        made.cancel()
+        exe.runs[2].set_exception(RunStoppedError("the run was cancelled", code="GPC1101"))
+        await made.close()
+        found = await asyncio.gather(*(job.result for job in jobs), return_exceptions=True)
+        assert [str(one)[:7] for one in found] == ["GPC1206"] * 3
+        assert len(exe.runs) == 3
+
+    asyncio.run(main())
+
+
+def test_figures_of_one_that_was_replaced_and_of_the_new_one_are_added():
+    async def main():
+        old, exe = scheduler()
+        new = Scheduler(old.model, 10, old.metrics)
+        jobs = [one.submit(rows(n)) for n, one in enumerate((old, old, new, new, new))]
+        await settled()
+        assert (old.queued._value.get(), old.running._value.get()) == (3, 2)
+        for number in range(5):
+            exe.end(number)
+            await settled()
+        assert all(job.result.done() for job in jobs)
+        assert (old.queued._value.get(), old.running._value.get()) == (0, 0)
+
+    asyncio.run(main())
+
+
+def test_a_feed_is_over_when_nothing_reads_it_any_more():
+    async def main():
+        made, exe = scheduler()
+        first, second = made.submit(rows(1)), made.submit(rows(2))
+        await settled()
+        made.abandon(first)
+        made.abandon(second)
+        await settled()
+        assert (first.over.done(), second.over.done()) == (False, True)
+        exe.runs[0].set_exception(RunStoppedError("the run was cancelled", code="GPC1101"))
+        await settled()
+        assert first.over.done()
+
+    asyncio.run(main())
+
+
 def test_rows_that_the_model_loses_are_noticed():
     async def main():
         made, exe = scheduler(max_batch=8)
@@ -317,7 +399,9 @@ def test_giving_up_waits_for_nobody():
             await made.close()
             with pytest.raises(ServingError, match="GPC1203"):
                 made.submit(rows(2))
-        assert job.result.cancelled()
+        assert job.over.done()
+        with pytest.raises(ServingError, match="GPC1206"):
+            await job.result
 
     asyncio.run(main())
 
