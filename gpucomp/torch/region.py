@@ -46,7 +46,7 @@ class Region:
         watched = {
             n: t
             for n, t in weights.items()
-            if n in used and not t.is_inference() and not (t.device.type == "cpu" and t.is_shared())
+            if n in used and not t.is_inference() and not (t.device.type == "cpu" and t.untyped_storage().is_shared())
         }
         self._changes: Counter[int] = Counter()
         self._lock = threading.Lock()
