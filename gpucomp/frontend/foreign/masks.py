@@ -18,9 +18,13 @@ def has_masks(graph: fx.Graph) -> bool:
 
 def fill_with_zeros(graph: fx.Graph) -> None:
     """Fill the results of attention with zeros where a mask hides every key."""
+    if not has_masks(graph):
+        return
     for node in graph.find_nodes(op="call_function", target=ATTENTION):
         if (mask := _mask(node)) is not None:
             _fill(graph, node, mask)
+    for node in graph.find_nodes(op="call_function", target=aten.view.default):
+        node.target = aten.reshape.default  # what is filled may lie in memory in another way, of which there is no view
 
 
 def _mask(node: fx.Node) -> fx.Node | None:
