@@ -11,6 +11,7 @@ GPUCOMP_RECORDS   file or folder of tuning records, preferred to the shipped one
 GPUCOMP_DEVICES   file of measured devices by architecture, written by ``bench/gpu probe``, for the analytic model
 GPUCOMP_THREADS   threads of the CPU target
 GPUCOMP_LARGE_PAGES=0  the CPU target leaves weights in the mapped file, which processes share
+GPUCOMP_CONVERTERS  Python of another environment, which has what converts models of other formats
 GPUCOMP_FOLD_LIMIT  most bytes that constant folding may produce for one value (default 1 GiB)
 """
 
@@ -40,6 +41,7 @@ class Config:
     records: Path | None = SHIPPED
     devices: Path | None = None
     large_pages: bool = True
+    converters: Path | None = None
 
 
 def _integer(name: str, text: str) -> int:
@@ -60,7 +62,7 @@ def _default_cache() -> Path:
 def read(environment: Mapping[str, str]) -> Config:
     """The configuration in ``environment``. A misspelt ``GPUCOMP_`` name is an error, not a silent no-op."""
     known = {"DEBUG", "DUMP", "VERIFY", "TARGET", "CACHE", "CACHE_BYTES", "THREADS", "FOLD_LIMIT", "RECORDS"}
-    known |= {"DEVICES", "LARGE_PAGES"}
+    known |= {"DEVICES", "LARGE_PAGES", "CONVERTERS"}
     given = {k.removeprefix("GPUCOMP_"): v for k, v in environment.items() if k.startswith("GPUCOMP_")}
     if unknown := sorted(set(given) - known):
         names = ", ".join(f"GPUCOMP_{name}" for name in sorted(known))
@@ -76,6 +78,7 @@ def read(environment: Mapping[str, str]) -> Config:
         fold_limit=_integer("GPUCOMP_FOLD_LIMIT", given.get("FOLD_LIMIT") or str(1 << 30)),
         records=Path(given["RECORDS"]) if given.get("RECORDS") else None if "RECORDS" in given else SHIPPED,
         devices=Path(given["DEVICES"]) if given.get("DEVICES") else None,
+        converters=Path(given["CONVERTERS"]) if given.get("CONVERTERS") else None,
         large_pages=bool(_integer("GPUCOMP_LARGE_PAGES", given.get("LARGE_PAGES") or "1")),
     )
 

@@ -44,7 +44,6 @@ EXTRAS: Mapping[str, Extra] = {
     "torch": Extra("torch.compile, and models of PyTorch", ("torch>=2.9", "onnxscript>=0.5")),
     "keras": Extra("models of Keras", ("keras>=3.12,<4", "torch>=2.9", "onnxscript>=0.5")),
     "tensorflow": Extra("models of TensorFlow and TensorFlow Lite", ("tf2onnx>=1.17,<2", "tensorflow>=2.16")),
-    "paddle": Extra("models of PaddlePaddle", ("paddle2onnx>=2.1,<3",)),
 }
 
 

@@ -112,7 +112,13 @@ def attention(q, k, mask):
     run = functional.scaled_dot_product_attention
     q, k = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k))  # as heads are that a product gives
     heads = run(q, k, k, attn_mask=mask).transpose(1, 2).reshape(1, 4, 16)
-    return heads, run(q, k, k, attn_mask=mask), run(q, k, k, attn_mask=added), run(q, k, k, attn_mask=mask[:1]), run(q, k, k)
+    return (
+        heads,
+        run(q, k, k, attn_mask=mask),
+        run(q, k, k, attn_mask=added),
+        run(q, k, k, attn_mask=mask[:1]),
+        run(q, k, k),
+    )
 
 
 def wide(x):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import signal
@@ -12,23 +11,24 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gpucomp import config
 from gpucomp.artifact import cache as files
 from gpucomp.errors import DeviceError, GpucompError, ModelError, UnsupportedError, UsageError, quote
-from gpucomp.extras import EXTRAS, install
-from gpucomp.frontend.foreign.formats import Converter, converter_of
+from gpucomp.frontend.foreign.formats import FAILED, Converter, converter_of
+from gpucomp.frontend.foreign.installed import versions
 from gpucomp.ir.dim import Dim
 
 FORMAT = 2
 LIMIT_S = 600.0
 SHAPES = "gpucomp:shapes"  # the key of a model's metadata: shapes with ranges, as JSON
 PROGRAMS = "gpucomp.frontend.foreign.programs"
-FAILED = "error.json"  # beside what a converter writes: the code and the message of an error that it found itself
+INSTALLED = "gpucomp.frontend.foreign.installed"
+ROOT = Path(__file__).parents[3]  # where another Python finds these programs
+ASK_S = 60.0
 ERRORS: Mapping[str, type[GpucompError]] = {"GPC3": ModelError, "GPC4": UnsupportedError}
 MOST_BYTES = (1 << 31) - 1  # of a model without files beside it
 TAIL = 1 << 14  # bytes of a converter's messages
@@ -80,15 +80,15 @@ def shapes_in(content: bytes) -> dict[str, Any]:
 
 
 def _converted(path: Path, converter: Converter) -> tuple[bytes, dict[str, Any]]:
-    if missing := [module for module in converter.modules if importlib.util.find_spec(module) is None]:
+    found = _installed((*converter.modules, "onnx", "onnx_ir"))
+    if missing := [module for module in converter.modules if found.get(module) is None]:
         raise DeviceError(
-            f"{quote(path)} is {converter.title}, and {missing[0]}, which reads it, is not installed: "
-            f"{install(converter.extra)}",
+            f"{quote(path)} is {converter.title}, and {missing[0]}, which reads it, is not installed: {converter.install}",
             code="GPC5003",
         )
-    key = _key(path, converter)  # it is an error for a file that cannot be read, with a cache or without one
+    key = _key(path, converter, found)  # it is an error for a file that cannot be read, with a cache or without one
     content, _ = files.export(
-        config.current().cache, key, lambda: _written(path, converter), lambda: key == _key(path, converter)
+        config.current().cache, key, lambda: _written(path, converter), lambda: key == _key(path, converter, found)
     )
     return content, shapes_in(content)
 
@@ -111,9 +111,34 @@ def _written(path: Path, converter: Converter) -> bytes:
     return content
 
 
-def _key(path: Path, converter: Converter) -> str:
+def _installed(modules: Sequence[str]) -> dict[str, str | None]:
+    """The versions of what the converters' Python has. Raises ``DeviceError`` (GPC5003) if it cannot be asked."""
+    python = config.current().converters
+    if python is None:
+        return versions(modules)
+    command = [*_started(()), INSTALLED, *modules]
+    try:
+        told = subprocess.run(command, capture_output=True, timeout=ASK_S, check=True).stdout
+        return dict(json.loads(told))
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise DeviceError(
+            f"GPUCOMP_CONVERTERS={quote(python)} cannot be asked what it has ({type(error).__name__}): the Python of an "
+            "environment expected",
+            code="GPC5003",
+        ) from error
+
+
+def _started(environment: Sequence[str]) -> list[str]:
+    """The beginning of a command that runs a module of this package by the converters' Python."""
+    python = config.current().converters
+    if python is None:
+        return ["env", *environment, sys.executable, "-P", "-m"]
+    return ["env", f"PYTHONPATH={ROOT}", *environment, str(python), "-P", "-m"]
+
+
+def _key(path: Path, converter: Converter, found: Mapping[str, str | None]) -> str:
     """What a conversion depends on: the files, and the versions of what reads them. Raises ``ModelError`` (GPC3001)."""
-    digest = hashlib.sha256(f"{FORMAT} {converter.program} {list(_versions(converter))}".encode())
+    digest = hashlib.sha256(f"{FORMAT} {converter.program} {sorted(found.items())}".encode())
     try:
         for one in _content(path, converter):
             nbytes, content = _digest_of(path, one)
@@ -124,15 +149,6 @@ def _key(path: Path, converter: Converter) -> str:
     except ValueError:
         raise ModelError(f"{quote(path)}: no file can have this name", code="GPC3001") from None
     return digest.hexdigest()
-
-
-def _versions(converter: Converter) -> Iterator[str]:
-    for module in (*converter.modules, "onnx", "onnx_ir"):
-        try:
-            yield f"{module} {version(module)}"
-        except PackageNotFoundError:  # tensorflow is also in distributions of other names
-            for name in sorted(packages_distributions().get(module, ())):
-                yield f"{name} {version(name)}"
 
 
 def _content(path: Path, converter: Converter) -> Iterator[Path]:
@@ -168,8 +184,7 @@ def _digest_of(path: Path, one: Path) -> tuple[int, bytes]:
 
 def _run(path: Path, converter: Converter, target: Path) -> None:
     source = os.path.abspath(path)  # links are kept: the names of what they are for differ
-    command = ["env", *converter.environment, sys.executable, "-P", "-m", PROGRAMS]
-    command += [converter.program, source, str(target)]
+    command = [*_started(converter.environment), PROGRAMS, converter.program, source, str(target)]
     told = f"{quote(path)}, {converter.title}: its converter"
     with tempfile.TemporaryFile() as errors:
         try:
@@ -188,8 +203,8 @@ def _run(path: Path, converter: Converter, target: Path) -> None:
         raise kind(f"{quote(path)} {message}" if kind is ModelError else f"{quote(path)}: {message}", code=code)
     if status or not target.is_file():
         lines = [line for line in text.splitlines() if line.strip()] or ["it wrote no model"]
-        versions = ", ".join(EXTRAS[converter.extra].packages)
-        raise ModelError(f"{told} failed: {lines[-1][:500]} (tested: {versions})", code="GPC3090")
+        packages = ", ".join(converter.packages)
+        raise ModelError(f"{told} failed: {lines[-1][:500]} (tested: {packages})", code="GPC3090")
 
 
 def _status(command: list[str], errors: Any) -> int:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpucomp.errors import UsageError, quote
+from gpucomp.extras import EXTRAS, install
 
 
 @dataclass(frozen=True)
 class Converter:
-    """A program of ``gpucomp.frontend.foreign.programs``; ``extra`` has the packages that it calls, by these modules.
+    """A program of ``gpucomp.frontend.foreign.programs``, and the ``modules`` that it calls.
 
-    ``environment`` are variables that it needs, as ``NAME=VALUE``. ``folder`` says that a model is a folder.
+    Their packages are those of ``extra``. If they need other versions than gpucomp, they are ``apart``, in an environment of
+    their own. ``environment`` are variables that it needs, as ``NAME=VALUE``. ``folder`` says that a model is a folder.
     """
 
     program: str
@@ -23,15 +26,38 @@ class Converter:
     modules: tuple[str, ...]
     environment: tuple[str, ...] = ()
     folder: bool = False
+    apart: tuple[str, ...] = ()
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return self.apart or EXTRAS[self.extra].packages
+
+    @property
+    def install(self) -> str:
+        """What installs the packages."""
+        if not self.apart:
+            return install(self.extra)
+        packages = " ".join(map(shlex.quote, self.apart))
+        return (
+            f"python -m venv converters && converters/bin/pip install {packages}, and GPUCOMP_CONVERTERS=converters/bin/python "
+            "(an environment of their own: they need other versions than gpucomp)"
+        )
 
 
+FAILED = "error.json"  # beside the target: the code and message of an error that a converter found
+PADDLE = (
+    "paddle2onnx>=2.1,<3",
+    "paddlepaddle>=3",
+    "packaging",
+    "onnxruntime",
+)  # it installs the last one itself otherwise
 CONVERTERS: Mapping[str, Converter] = {
     ".pt2": Converter("torch_export", "a program of torch.export", "torch", ("torch", "onnxscript")),
     ".keras": Converter(
         "keras", "a model of Keras", "keras", ("keras", "torch", "onnxscript"), ("KERAS_BACKEND=torch",)
     ),
     ".tflite": Converter("tflite", "a model of TensorFlow Lite", "tensorflow", ("tensorflow", "tf2onnx")),
-    ".pdmodel": Converter("paddle", "a model of PaddlePaddle", "paddle", ("paddle2onnx",)),
+    ".pdmodel": Converter("paddle", "a model of PaddlePaddle", "", ("paddle2onnx", "paddle"), apart=PADDLE),
 }
 SAVED_MODEL = Converter(
     "saved_model", "a SavedModel of TensorFlow", "tensorflow", ("tensorflow", "tf2onnx"), folder=True

@@ -15,12 +15,13 @@ from typing import Any
 
 from gpucomp.errors import GpucompError, ModelError, quote
 from gpucomp.frontend.foreign.archive import checked_copy
-from gpucomp.frontend.foreign.convert import FAILED
-from gpucomp.frontend.foreign.exported import exported
+from gpucomp.frontend.foreign.formats import FAILED
 
 
 def torch_export(source: Path, target: Path) -> None:
     """A program saved by ``torch.export.save``: torch reads a copy that has no pickle, and nothing else that runs."""
+    from gpucomp.frontend.foreign.exported import exported  # imports torch, which other converters do without
+
     copy = target.with_name("checked.pt2")
     checked_copy(source, copy)
     torch: Any = importlib.import_module("torch")

@@ -16,7 +16,7 @@ import pytest
 
 import gpucomp
 from gpucomp import config
-from gpucomp.frontend.foreign import convert, formats
+from gpucomp.frontend.foreign import convert, formats, installed
 from gpucomp.frontend.foreign.convert import as_onnx
 from gpucomp.frontend.foreign.formats import REFUSED, SAVED_MODEL, Converter, converter_of
 from tests.onnx_builders import model, node, value
@@ -164,12 +164,12 @@ def test_the_files_of_a_folder_are_followed_through_links_once(tmp_path):
     (elsewhere / "weights").write_bytes(b"1")
     (place / "variables").symlink_to(elsewhere)
     (elsewhere / "above").symlink_to(place)
-    before = convert._key(place, converter)
-    assert before == convert._key(place, converter)
+    before = convert._key(place, converter, {})
+    assert before == convert._key(place, converter, {})
 
     (elsewhere / "weights").write_bytes(b"2")
 
-    assert convert._key(place, converter) != before
+    assert convert._key(place, converter, {}) != before
 
 
 def test_the_key_has_versions_of_packages_by_any_name(monkeypatch):
@@ -177,14 +177,58 @@ def test_the_key_has_versions_of_packages_by_any_name(monkeypatch):
 
     def version(name):
         if name not in known:
-            raise convert.PackageNotFoundError(name)
+            raise installed.PackageNotFoundError(name)
         return known[name]
 
-    monkeypatch.setattr(convert, "version", version)
-    monkeypatch.setattr(convert, "packages_distributions", lambda: {"tensorflow": ["tensorflow-cpu"]})
+    monkeypatch.setattr(installed, "version", version)
+    monkeypatch.setattr(installed, "packages_distributions", lambda: {"tensorflow": ["tensorflow-cpu"]})
+    monkeypatch.setattr(installed.importlib.util, "find_spec", lambda name: name != "paddle" or None)
 
-    found = " ".join(convert._versions(SAVED_MODEL))
-    assert found == "tensorflow-cpu 2.19.1 tf2onnx 1.17.0 onnx 1.21 onnx_ir 1.1"
+    assert installed.versions([*SAVED_MODEL.modules, "paddle"]) == {
+        "tensorflow": "tensorflow-cpu 2.19.1",
+        "tf2onnx": "tf2onnx 1.17.0",
+        "paddle": None,
+    }
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """The Python of an environment without any packages but a stand-in for paddle's."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "paddle.py").write_text("")
+    text = f"def export(source, weights, target): open(target, 'wb').write(bytes.fromhex('{RELU.SerializeToString().hex()}'))"
+    (packages / "paddle2onnx.py").write_text(text)
+    return folder / "bin" / "python"
+
+
+def test_converters_of_another_environment_need_nothing_else_there(elsewhere, tmp_path):
+    (tmp_path / "inference.json").write_text("{}")
+    (tmp_path / "inference.pdiparams").write_text("")
+
+    with config.using(converters=elsewhere, cache=None):
+        exe = gpucomp.compile(tmp_path / "inference.json", target="cpu")
+        with pytest.raises(gpucomp.DeviceError, match="keras, which reads it, is not installed"):
+            gpucomp.compile(tmp_path / "net.keras")
+
+    np.testing.assert_array_equal(exe.run({"x": -np.ones((2, 3), np.float32)})["y"], np.zeros((2, 3)))
+
+
+def test_packages_that_do_not_fit_beside_gpucomp_are_told_an_environment(tmp_path, monkeypatch):
+    monkeypatch.setattr(convert, "versions", lambda modules: dict.fromkeys(modules))
+    (tmp_path / "inference.pdmodel").write_text("")
+
+    with pytest.raises(gpucomp.DeviceError, match=r"python -m venv converters && .*'paddle2onnx>=2.1,<3'.*CONVERTERS="):
+        gpucomp.compile(tmp_path / "inference.pdmodel")
+
+
+@pytest.mark.parametrize("python", ["no/such/python", "/bin/false", "/bin/echo"])
+def test_a_python_that_is_none_is_an_error(tmp_path, python):
+    (tmp_path / "net.keras").write_text("")
+
+    with config.using(converters=Path(python)), pytest.raises(gpucomp.DeviceError, match="cannot be asked what it has"):
+        gpucomp.compile(tmp_path / "net.keras")
 
 
 def fails_with(told):
