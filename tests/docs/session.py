@@ -124,7 +124,7 @@ class Session:
     def run(self, block: Block) -> None:
         """Run ``block``. A block that is neither Python nor shell is output, and is left alone.
 
-        Where the page says ``no-run``, Python must compile, and the arguments of commands must be good.
+        Where the page says ``no-run``, Python must compile, and the arguments of ``gpucomp`` must be good.
         """
         if block.language == "python":
             text = block.text.replace(SERVED, f"127.0.0.1:{self.port}") if self.server else block.text
@@ -135,7 +135,7 @@ class Session:
             for command in commands(block):
                 if block.runs:
                     self._run_command(command)
-                else:
+                elif command.words[0] == "gpucomp":
                     parse(command.words[1:])
 
     def close(self) -> None:
