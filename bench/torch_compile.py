@@ -282,6 +282,10 @@ def markdown(rows: Sequence[dict[str, Any]], about: str) -> str:
     left = {row["model"]: row["first gpucomp"]["left"] for row in rows if row.get("first gpucomp", {}).get("left")}
     for name, reasons in left.items():
         lines += ["", f"{name}, left to eager:", *(f"- {why}" for why in dict.fromkeys(reasons))]
+    for row in rows:
+        told = row.get("first gpucomp", {}).get("told", "").splitlines()
+        if broken := [line.removeprefix("break: ") for line in told if line.startswith("break: ")]:
+            lines += ["", f"{row['model']}, where Dynamo ended graphs:", *(f"- {why}" for why in broken)]
     return "\n".join(lines) + "\n"
 
 
