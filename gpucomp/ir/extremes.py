@@ -23,6 +23,8 @@ def largest(*parts: Operand) -> Any:
 
 
 def _choice(parts: Sequence[Operand], *, least: bool) -> Any:
+    if not any(isinstance(part, Size) for part in parts):
+        return min(parts) if least else max(parts)
     scale = math.lcm(*(denominator(terms_of(part)) for part in parts))
     if scale > 1:  # an atom is a whole number
         return _choice([part * scale for part in parts], least=least) / Fraction(scale)
