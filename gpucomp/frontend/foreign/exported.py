@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
+import torch
 from google.protobuf.message import EncodeError
 
 from gpucomp.errors import UnsupportedError, quote
 from gpucomp.frontend.foreign.masks import fill_with_zeros
-from gpucomp.frontend.foreign.torch_exporter import pieces
+from gpucomp.frontend.foreign.torch_exporter import pieces, quiet
 from gpucomp.frontend.foreign.translations import draws, operator_name, other_in_onnx, place_of, trains
 
 MOST_BYTES = (1 << 31) - 1  # of a protobuf message
@@ -23,14 +20,15 @@ MOST_SIZE = 8192  # of a dimension without an end
 
 def exported(program: Any) -> bytes:
     """An ``ExportedProgram`` as a model, with the ranges of its sizes. Raises ``UnsupportedError`` (GPC4022)."""
-    torch = importlib.import_module("torch")
-    with _quiet():
+    with quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch about itself
         try:
             if (nbytes := _nbytes(program)) > MOST_BYTES:
                 raise _too_large(f"its weights have {nbytes} bytes")
             _require_right(program)
             program = _taken_apart(program)
-            proto = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False).model_proto
+            made: Any = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False)
+            proto = made.model_proto
             if shapes := _shapes(program, proto):
                 proto.metadata_props.add(key="gpucomp:shapes", value=json.dumps(shapes))
             return bytes(proto.SerializeToString(deterministic=True))
@@ -56,20 +54,6 @@ def _nbytes(program: Any) -> int:
     tensors = [*program.state_dict.values(), *program.constants.values()]
     shared = {(one.data_ptr(), one.nbytes) for one in tensors if hasattr(one, "data_ptr") and one.device.type != "meta"}
     return sum(nbytes for _, nbytes in shared)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the warnings of torch about itself."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _require_right(program: Any) -> None:

@@ -72,7 +72,7 @@ def pieces() -> Pieces:
 def _pieces() -> Pieces:
     inside = "torch.onnx._internal.exporter"
     names = ("_decomp", "_registration", "_fx_passes", "_core")
-    with _quiet():
+    with quiet():
         decomp, registration, passes, core = (importlib.import_module(f"{inside}.{name}") for name in names)
         program = importlib.import_module("torch.export.exported_program")
         registry = registration.ONNXRegistry.from_torchlib()
@@ -98,7 +98,7 @@ def _pieces() -> Pieces:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without the exporter's warnings about packages that are not installed, and that nobody asked for."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
@@ -118,7 +118,7 @@ def to_onnx(program: torch.export.ExportedProgram) -> bytes:
     from onnxscript.version_converter import convert_version
 
     here = pieces()
-    with _quiet():
+    with quiet():
         try:
             here.promote(program.graph_module)
             model = here.translate(program, registry=here.registry, lower="at_conversion").model
