@@ -121,6 +121,14 @@ def command(*arguments, **more):
     )
 
 
+def test_segments_of_an_answer_do_not_wait_for_each_other():
+    """Without TCP_NODELAY the second one waits for the client's acknowledgement of the first, which comes 40 ms later."""
+    with listening("127.0.0.1", 0) as sock, socket.create_connection(sock.getsockname()):
+        accepted, _ = sock.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_port_that_is_taken(folder):
     with listening("127.0.0.1", 0) as taken:
         ran = command(folder, "--port", taken.getsockname()[1])
