@@ -14,8 +14,8 @@ down affects both; it is shown with its quartiles. CPU time is shown beside wall
 the machine. Memory is that of the whole process with one model loaded, including Python and numpy; gpucomp loads a file that
 another process compiled. An engine that fails is a row with its error.
 
-Outputs are compared with onnxruntime's, or else with those of the first engine that runs. Models that multiply bytes are compared
-with onnxruntime's exact sums; without VNNI the sums of the onnxruntime that is timed saturate, and its error tells how far.
+Outputs are compared with onnxruntime's, or else with those of the first engine that runs. onnxruntime adds products of bytes
+exactly, as gpucomp does, also where its default is sums that saturate (``session.x64quantprecision``).
 """
 
 from __future__ import annotations

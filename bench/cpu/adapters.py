@@ -90,13 +90,23 @@ class Gpucomp:
 
 
 class OnnxRuntime:
+    """Products of bytes are added exactly on every processor, unless onnxruntime refuses the model then."""
+
     def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
         ort = import_module("onnxruntime")
         self.version = ort.__version__
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        self._session = ort.InferenceSession(str(folder / MODEL), options, providers=["CPUExecutionProvider"])
+
+        def session(*, exact: bool) -> Any:
+            options = ort.SessionOptions()
+            options.intra_op_num_threads = threads
+            options.log_severity_level = 4
+            options.add_session_config_entry("session.x64quantprecision", str(int(exact)))
+            return ort.InferenceSession(str(folder / MODEL), options, providers=["CPUExecutionProvider"])
+
+        try:
+            self._session = session(exact=True)
+        except ort.capi.onnxruntime_pybind11_state.NotImplemented:
+            self._session = session(exact=False)
         self._inputs = dict(inputs)
 
     def run(self) -> list[np.ndarray]:

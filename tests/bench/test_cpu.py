@@ -117,16 +117,16 @@ def test_a_result_without_a_batch_axis_is_the_same_result(together):
     assert rows["ncnn"].error == 0
 
 
-def test_exact_sums_are_the_reference_and_the_error_of_onnxruntime_is_told(together):
+def test_outputs_that_are_given_are_the_reference(together):
     right = [np.arange(1.0, 8.0).reshape(1, 7)]
     engines = {"onnxruntime": ("wrong", 6.0), "gpucomp": ("right", 4.0), "mnn": ("wrong", 5.0)}
 
     rows = together(engines, expected=right)
 
-    assert (rows["onnxruntime"].failure, rows["onnxruntime"].error) == ("", pytest.approx(1e-2))
-    assert rows["onnxruntime"].median_ms == 6
     assert (rows["gpucomp"].failure, rows["gpucomp"].error) == ("", 0)
-    assert rows["mnn"].failure.startswith("wrong output")
+    for name in ("onnxruntime", "mnn"):
+        assert rows[name].failure.startswith("wrong output")
+        assert rows[name].error == pytest.approx(1e-2)
 
 
 def test_the_first_that_runs_is_the_reference(together):
