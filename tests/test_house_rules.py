@@ -36,7 +36,8 @@ LAYERS = (
     ("gpucomp.report", "gpucomp.backend", "gpucomp.loading", "gpucomp.plugins"),
     ("gpucomp.model_cache", "gpucomp.compiling", "gpucomp.tuning"),
     ("gpucomp.ort", "gpucomp.serving"),  # what programs and clients of other systems find their way by
-    ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for
+    # the package itself imports its parts when they are asked for
+    ("gpucomp.cli", "gpucomp.kernel_bench", "gpucomp", "gpucomp.__main__"),
     ("gpucomp.torch",),
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -19,6 +20,7 @@ from gpucomp.cli import cache, compare, measure, one_set, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.export import export
 from gpucomp.cli.inspect import inspect
+from gpucomp.cli.kernels import kernels
 from gpucomp.cli.opening import (
     compiled_already,
     costs_of,
@@ -273,7 +275,9 @@ def compare_(
 
 
 @gpucomp.command()
-@model_options
+@exported("csv")
+@kernels
+@partial(model_options, required=False)
 @inputs
 @click.option(
     "--warmup",
@@ -334,7 +338,6 @@ def compare_(
 )
 @page("Profile, and draw each kernel's time and its least possible time (floor) as one HTML page.")
 @shapes_from("print the total and percentiles of one run at each of")
-@exported("csv")
 def bench(
     how: ModelOptions,
     files: tuple[str, ...],
@@ -351,7 +354,7 @@ def bench(
     output: Path | None,
     trace_file: Path | None,
 ) -> None:
-    """Measure the latency of MODEL (.onnx or .gpuc). Inputs without --input are random."""
+    """Measure the latency of MODEL (.onnx or .gpuc), or of kernels. Inputs without --input are random."""
     profiled = profiled or trace is not None or output is not None
     if trace_file is not None:
         _bench_trace(how, trace_file, report, alone=not (static or profiled or copied or files))

@@ -123,8 +123,16 @@ def require_onnxruntime() -> Any:
     return onnxruntime
 
 
-def onnxruntime_session(model: Path | bytes, *, optimised: bool = True, threads: int = 0) -> Any:
-    """A session of onnxruntime's CPU provider as a reference: its sums of products of bytes are exact on every processor.
+def onnxruntime_failures() -> tuple[type[Exception], ...]:
+    """The types of the errors that onnxruntime raises."""
+    states = vars(require_onnxruntime().capi.onnxruntime_pybind11_state).values()
+    return tuple(kind for kind in states if isinstance(kind, type) and issubclass(kind, Exception))
+
+
+def onnxruntime_session(
+    model: Path | bytes, *, optimised: bool = True, threads: int = 0, provider: str = "CPUExecutionProvider"
+) -> Any:
+    """A session of onnxruntime as a reference: its sums of products of bytes are exact on every processor.
 
     Without VNNI onnxruntime adds products of u8 and i8 in pairs of 16 bits, which saturate (``vpmaddubsw``), unless
     ``session.x64quantprecision`` is set. That option works through extended optimisations, which turn constant i8 weights
@@ -142,7 +150,7 @@ def onnxruntime_session(model: Path | bytes, *, optimised: bool = True, threads:
         options.graph_optimization_level = level
         options.add_session_config_entry("session.x64quantprecision", str(int(exact)))
         given = model if isinstance(model, bytes) else str(model)
-        return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(given, options, providers=[provider])
 
     levels = onnxruntime.GraphOptimizationLevel
     level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
@@ -171,12 +179,10 @@ def multiplies_bytes(model: Path | bytes) -> bool:
 
 def onnxruntime_outputs(model: Path | bytes, inputs: Arrays, *, optimised: bool = True) -> dict[str, np.ndarray]:
     """The outputs of onnxruntime's CPU provider. Raises ``DeviceError`` if it is missing or cannot run the model."""
-    states = vars(require_onnxruntime().capi.onnxruntime_pybind11_state).values()
-    failures = tuple(kind for kind in states if isinstance(kind, type) and issubclass(kind, Exception))
     try:
         session = onnxruntime_session(model, optimised=optimised)
         answers = session.run(None, dict(inputs))
-    except failures as error:
+    except onnxruntime_failures() as error:
         what = "the model" if isinstance(model, bytes) else quote(model)
         raise DeviceError(f"onnxruntime cannot run {what}: {error}", code="GPC5014") from None
     return {output.name: answer for output, answer in zip(session.get_outputs(), answers, strict=True)}

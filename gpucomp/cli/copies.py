@@ -21,7 +21,7 @@ def measured(exe: Executable, inputs: Mapping[str, np.ndarray]) -> Found:
     with counted() as host:
         exe.run(inputs)
     try:
-        arrays = _there(exe, inputs)
+        arrays = there(exe, inputs)
         exe.run(arrays, outputs="device")
         with counted() as device:
             exe.run(arrays, outputs="device")
@@ -30,7 +30,7 @@ def measured(exe: Executable, inputs: Mapping[str, np.ndarray]) -> Found:
     return {HOST: host, DEVICE: device}
 
 
-def _there(exe: Executable, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def there(exe: Executable, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The inputs in the device's memory, where kernels read them; texts stay on the host."""
     arrays: dict[str, Any] = {}
     with exe._program() as program:
@@ -38,11 +38,11 @@ def _there(exe: Executable, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
             if array.dtype.kind in "OU":
                 arrays[name] = array
                 continue
-            arrays[name] = there = program.zeros(array.shape, array.dtype)
-            if isinstance(there, np.ndarray):
-                there[...] = array
+            arrays[name] = array_there = program.zeros(array.shape, array.dtype)
+            if isinstance(array_there, np.ndarray):
+                array_there[...] = array
             elif array.size:
-                there.set(np.ascontiguousarray(array))
+                array_there.set(np.ascontiguousarray(array))
     return arrays
 
 

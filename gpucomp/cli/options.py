@@ -35,11 +35,11 @@ KEEP_FP32_HELP = "Never round the nodes or operators of this name; * and ? match
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def model(function: Callable[..., Any]) -> Callable[..., Any]:
+def model(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
     function = click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help=SHAPES_HELP)(function)
     function = click.option("--constants", multiple=True, metavar="NAME=VALUE", help=CONSTANTS_HELP)(function)
     function = click.option("--target", metavar="TARGET", help=TARGET_HELP)(function)
-    return click.argument("model", type=click.Path(path_type=Path))(function)
+    return click.argument("model", type=click.Path(path_type=Path), required=required)(function)
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class ModelOptions:
         return self.target or config.current().target
 
 
-def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of ``ModelOptions`` to a command, which gets them as its first argument."""
+def model_options(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
+    """Add the options of ``ModelOptions`` to a command, which gets them as its first argument. ``required``: also the model."""
 
     @wraps(function)
     def command(**options: Any) -> Any:
@@ -82,7 +82,7 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
     ):
         command = option(command)
-    return model(command)
+    return model(command, required=required)
 
 
 def shapes_from(does: str, name: str = "trace_file") -> Callable[[Command], Command]:

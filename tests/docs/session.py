@@ -53,6 +53,8 @@ SMALLER: dict[str, tuple[str, ...]] = {
     "bench.growth": ("--most", "10"),
     "examples.gearbox.search": ("10",),
     "gpucomp bench": ("--duration", "0.02", "--warmup", "0", "--iterations", "1"),
+    "gpucomp bench --kernel": ("--duration", "0.001"),
+    "gpucomp bench --kernels": ("--duration", "0.001", "--against", "none"),
     "gpucomp bench model.onnx --static": (),
     "gpucomp tune": ONE_TRIAL,
     "gpucomp tune model.onnx --budget 20m --storage": ONE_TRIAL,

@@ -1,0 +1,85 @@
+"""A kernel to measure, with its operands, and what an engine makes of it: something whose calls are timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from gpucomp.device.target import Target
+from gpucomp.kernel_bench.models import constants
+from gpucomp.kernel_bench.specs import Spec
+from gpucomp.runtime.ceilings import Ceilings
+
+Flush = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One kernel with its operands, for all engines: as numpy arrays, and as a model with those of them that are constants."""
+
+    spec: Spec
+    arrays: Mapping[str, np.ndarray]
+    model: bytes
+    target: Target
+    threads: int
+    records: Path | None = None
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """The operands that are no constants."""
+        kept = constants(self.spec, self.arrays)
+        return {name: array for name, array in self.arrays.items() if name not in kept}
+
+
+class Ready(Protocol):
+    """A kernel that an engine has prepared."""
+
+    def output(self) -> np.ndarray:
+        """The result of a call."""
+        ...
+
+    def seconds(self, count: int, flush: Flush | None) -> list[float]:
+        """Seconds of each of ``count`` calls; ``flush`` empties caches before each."""
+        ...
+
+
+class Called:
+    """A kernel that is computed when a function returns."""
+
+    def __init__(
+        self,
+        call: Callable[[], object],
+        output: Callable[[], np.ndarray],
+        ceilings: Callable[[], Ceilings | None] = lambda: None,
+    ) -> None:
+        self._call, self.output, self.ceilings = call, output, ceilings
+
+    def seconds(self, count: int, flush: Flush | None) -> list[float]:
+        found, call, clock = [], self._call, time.perf_counter
+        for _ in range(count):
+            if flush is not None:
+                flush()
+            begin = clock()
+            call()
+            found.append(clock() - begin)
+        return found
+
+
+class Replayed:
+    """A kernel on a CUDA device: ``replay`` runs its graph once and gives the seconds."""
+
+    def __init__(self, replay: Callable[[], float], output: Callable[[], np.ndarray]) -> None:
+        self._replay, self.output = replay, output
+
+    def seconds(self, count: int, flush: Flush | None) -> list[float]:
+        found = []
+        for _ in range(count):
+            if flush is not None:
+                flush()
+            found.append(self._replay())
+        return found

@@ -1,0 +1,182 @@
+"""Measures kernels: each engine's result is judged in f64 before it is timed, then the engines take turns."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gpucomp.cli.compare import ABSOLUTE, ROUNDINGS, TOLERANCE, UNITS, Tolerance, distance
+from gpucomp.device.target import Target
+from gpucomp.kernel_bench import engines
+from gpucomp.kernel_bench.models import model, result_type
+from gpucomp.kernel_bench.problem import Flush, Problem, Ready
+from gpucomp.kernel_bench.reference import in_f64, operands
+from gpucomp.kernel_bench.specs import Spec, nbytes, operations
+from gpucomp.refusal import Refusal
+from gpucomp.runtime.ceilings import Ceilings
+
+REST_S = 0.02  # between two engines, because their threads spin for a while after a call
+WARMUPS = 3  # calls of each turn that do not count
+LEAST_CALLS = 3  # of a turn
+CONFIDENCE = 0.95
+LEAST_FLUSHED = 1 << 25  # bytes
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``seconds`` are those of one engine for one kernel, in so many ``rounds``; ``cold`` empties caches before each call."""
+
+    target: Target
+    against: Sequence[str]
+    threads: int
+    seconds: float
+    rounds: int
+    cold: bool
+    records: Path | None = None
+
+
+@dataclass
+class Row:
+    """One engine on one kernel.
+
+    failure   why it was not timed
+    error     relative L2 error against f64
+    turns_s   the median call of each of its turns, in seconds
+    """
+
+    engine: str
+    release: str
+    failure: str = ""
+    error: float | None = None
+    turns_s: list[float] = field(default_factory=list)
+
+    @property
+    def median_s(self) -> float | None:
+        return statistics.median(self.turns_s) if self.turns_s and not self.failure else None
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        return interval(self.turns_s) if self.turns_s and not self.failure else None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One kernel by all engines; ``ceilings`` are those of this machine if they are known."""
+
+    spec: Spec
+    rows: Sequence[Row]
+    ceilings: Ceilings | None = None
+
+    @property
+    def ours(self) -> Row:
+        return self.rows[0]
+
+    def floor_s(self) -> float | None:
+        """The least seconds by measured peaks, of f32 multiply-adds and of a copy of as many bytes."""
+        if self.ceilings is None or self.spec.dtype != "f32":
+            return None
+        moved = nbytes(self.spec)
+        return max((operations(self.spec) or 0) / self.ceilings.flops, moved / self.ceilings.bandwidth(moved))
+
+    def ratio(self, row: Row) -> tuple[float, float, float] | None:
+        """An engine's time over ours, turn by turn: the ends of the median's interval, and the median between them."""
+        if row.median_s is None or self.ours.median_s is None:
+            return None
+        found = [theirs / mine for theirs, mine in zip(row.turns_s, self.ours.turns_s, strict=True)]
+        low, high = interval(found)
+        return low, statistics.median(found), high
+
+
+def interval(samples: Sequence[float]) -> tuple[float, float]:
+    """An interval that has the median with ``CONFIDENCE`` at least: from order statistics, without any assumption on the
+    distribution. Fewer than six samples have none: then all of them.
+
+    Source: H. A. David, Order Statistics, section 2.5.
+    """
+    ordered, count = sorted(samples), len(samples)
+    outside, first = 0.0, 0  # the chance that the median is below sample number ``first`` or above its opposite
+    while first < count // 2:
+        outside += 2 * math.comb(count, first) / 2.0**count
+        if outside > 1 - CONFIDENCE:
+            break
+        first += 1
+    first = max(first - 1, 0)
+    return ordered[first], ordered[count - 1 - first]
+
+
+def tolerance(spec: Spec) -> Tolerance:
+    """How far a result may be from f64's: bytes by a step, whole numbers not at all, others by their type's roundings."""
+    if spec.dtype == "i8":
+        return Tolerance(0.0, 0.0) if spec.kind == "gemm" else Tolerance(0.0, 1.0)
+    unit = UNITS.get({"f16": "fp16"}.get(spec.dtype, spec.dtype), 0.0)
+    return Tolerance(max(TOLERANCE, ROUNDINGS * unit), ABSOLUTE)
+
+
+def measure(spec: Spec, settings: Settings) -> Measured:
+    """Measure one kernel."""
+    arrays = operands(spec)
+    expected = in_f64(spec, arrays)
+    proto = model(spec, arrays, np.empty(expected.shape, result_type(spec)))
+    problem = Problem(spec, arrays, proto.SerializeToString(), settings.target, settings.threads, settings.records)
+    rows, ready = [], {}
+    for name in (engines.OURS, *settings.against):
+        row = Row(name, engines.release(name))
+        rows.append(row)
+        made = engines.prepared(name, problem)
+        if isinstance(made, Refusal):
+            row.failure = made.reason
+            continue
+        row.error, row.failure = judged(made, expected, tolerance(spec))
+        if not row.failure:
+            ready[name] = made
+    _take_turns(rows, ready, settings)
+    known = getattr(ready.get(engines.OURS), "ceilings", lambda: None)
+    return Measured(spec, rows, known())
+
+
+def judged(ready: Ready, expected: np.ndarray, allowed: Tolerance) -> tuple[float, str]:
+    """The error of a kernel's result, and what is wrong with it; empty if it is right."""
+    far = distance(np.asarray(ready.output()), expected)
+    return far.l2, "" if allowed.allows(far) else f"wrong: relative error {far.l2:.2e}, {allowed} allowed"
+
+
+def _take_turns(rows: Sequence[Row], ready: dict[str, Ready], settings: Settings) -> None:
+    """Each engine has a turn in each round; another one begins in each."""
+    flush = flusher(settings.target) if settings.cold else None
+    running = [row for row in rows if row.engine in ready]
+    turn_s = settings.seconds / settings.rounds
+    counts = {row.engine: _calls(ready[row.engine], turn_s, flush) for row in running}
+    for number in range(settings.rounds):
+        for k in range(len(running)):
+            row = running[(number + k) % len(running)]
+            time.sleep(REST_S)
+            found = ready[row.engine].seconds(WARMUPS + counts[row.engine], flush)
+            row.turns_s.append(statistics.median(found[WARMUPS:]))
+
+
+def _calls(ready: Ready, turn_s: float, flush: Flush | None) -> int:
+    """How many calls of a kernel fill a turn, with what empties the caches."""
+    begin = time.perf_counter()
+    ready.seconds(WARMUPS, flush)
+    each = (time.perf_counter() - begin) / WARMUPS
+    return max(LEAST_CALLS, math.ceil(turn_s / max(each, 1e-6)))
+
+
+def flusher(target: Target) -> Callable[[], object]:
+    """A function that fills the device's last-level cache with something else."""
+    from gpucomp.tuning.devices import open_device
+
+    size = max(4 * open_device(target).cache_bytes, LEAST_FLUSHED)
+    if target.kind == "cuda":
+        from gpucomp.runtime.cuda_driver import import_cupy
+
+        there = import_cupy().zeros(size, np.uint8)
+        return lambda: there.fill(0)
+    here = np.zeros(size // 8, np.int64)
+    return lambda: np.add(here, 1, out=here)

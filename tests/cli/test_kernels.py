@@ -1,0 +1,103 @@
+"""``gpucomp bench --kernel``: what it prints and writes, and which options it refuses."""
+
+import csv
+import json
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from gpucomp.kernel_bench import engines, rounds
+from gpucomp.kernel_bench.problem import Called
+
+GEMM, SOFTMAX = "gemm:m=4,n=6,k=8", "softmax:rows=3,cols=5"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(rounds, "REST_S", 0.0)
+
+
+def bench(command, *arguments):
+    return command("bench", "--duration", 0.001, *arguments)
+
+
+def test_kernels_beside_numpy(command, quick):
+    done = bench(command, "--kernel", GEMM, "--kernel", SOFTMAX, "--against", "numpy")
+
+    assert (done.code, done.err) == (0, "")
+    rows = done.out.splitlines()
+    assert [row.split()[:2] for row in rows[1:5]] == [
+        [GEMM, "gpucomp"],
+        [GEMM, "numpy"],
+        [SOFTMAX, "gpucomp"],
+        [SOFTMAX, "numpy"],
+    ]
+    assert "in the geometric mean of 2 kernels" in done.out
+    assert "errors against f64" in done.out
+
+
+def test_a_list_of_kernels_as_json_csv_and_svg(command, quick, tmp_path):
+    (tmp_path / "mine.txt").write_text(f"{GEMM}\n{SOFTMAX}\n")
+
+    done = bench(
+        command, "--kernels", "mine.txt", "--against", "numpy", "--json", "f.json", "--csv", "f.csv", "-o", "f.svg"
+    )
+
+    assert (done.code, done.err) == (0, "")
+    data = json.loads((tmp_path / "f.json").read_text())
+    assert [one["kernel"] for one in data["kernels"]] == [GEMM, SOFTMAX]
+    ours, theirs = data["kernels"][0]["engines"]
+    assert len(ours["turns_us"]) == data["rounds"] == 15
+    assert ours["us"] == pytest.approx(np.median(ours["turns_us"]))
+    assert theirs["ratio_low"] <= theirs["ratio"] <= theirs["ratio_high"]
+    assert ours["gflops"] == pytest.approx(2 * 4 * 6 * 8 / ours["us"] / 1e3)
+    assert data["kernels"][0]["floor_us"] > 0
+    assert data["cache"] == "warm"
+    with (tmp_path / "f.csv").open() as file:
+        assert [row["engine"] for row in csv.DictReader(file)] == ["gpucomp", "numpy"] * 2
+    picture = ET.parse(tmp_path / "f.svg").getroot()
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    notes = [note.text for note in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert sum(note.startswith(GEMM) for note in notes) == 3  # two points of the roofline, and a ratio
+
+
+def test_json_alone_on_stdout(command, quick):
+    done = bench(command, "--kernel", GEMM, "--against", "none", "--json", "-")
+
+    (engine,) = json.loads(done.out)["kernels"][0]["engines"]
+    assert engine["engine"] == "gpucomp"
+    assert engine["ratio"] == 1
+
+
+def test_a_wrong_kernel_of_ours_ends_with_an_error(command, quick, monkeypatch):
+    monkeypatch.setitem(engines.ENGINES, "gpucomp", lambda p: Called(lambda: None, lambda: np.zeros((4, 6))))
+
+    done = bench(command, "--kernel", GEMM, "--against", "numpy")
+
+    assert done.code == 6
+    assert done.error.startswith(
+        f"error GPC6011: a kernel of gpucomp's is wrong: '{GEMM}': wrong: relative error 1.00e+00"
+    )
+    assert "numpy" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["--kernel", "gemm:m=1"], "GPC2055", "gemm needs n, k"),
+        (["--kernels", "nowhere.txt"], "GPC2056", "cannot read kernels from 'nowhere.txt'"),
+        (["--kernel", GEMM, "--against", "cudnn"], "GPC2057", "--against 'cudnn': "),
+        (["model.onnx", "--kernel", GEMM], "GPC2057", "model is for models"),
+        (["--kernel", GEMM, "--profile"], "GPC2057", "--profile is for models"),
+        (["--kernel", GEMM, "--shapes", "x:1x2"], "GPC2057", "--shapes is for models"),
+        (["model.onnx", "--cold"], "GPC2057", "--cold is for kernels"),
+        ([], "GPC2057", "a MODEL expected"),
+    ],
+)
+def test_what_does_not_go_together_is_told(command, arguments, code, why):
+    done = command("bench", *arguments)
+
+    assert done.code == 2
+    assert done.error.startswith(f"error {code}: ")
+    assert why in done.error

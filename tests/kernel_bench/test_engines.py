@@ -1,0 +1,99 @@
+"""Every kind of kernel by every engine, held against the numpy reference in f64; and what engines say that cannot compute one."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from gpucomp import targets
+from gpucomp.cli.compare import distance
+from gpucomp.kernel_bench import engines, rounds
+from gpucomp.kernel_bench.models import model, result_type
+from gpucomp.kernel_bench.problem import Problem
+from gpucomp.kernel_bench.reference import activated, in_f64, operands
+from gpucomp.kernel_bench.specs import spec_of
+from gpucomp.refusal import Refusal
+from tests.kernel_bench.kernels import SMALL
+
+
+def problem(text, target="cpu"):
+    spec = spec_of(text)
+    arrays = operands(spec)
+    wanted = in_f64(spec, arrays)
+    proto = model(spec, arrays, np.empty(wanted.shape, result_type(spec)))
+    return Problem(spec, arrays, proto.SerializeToString(), targets.resolve(target), 2), wanted
+
+
+def error(name, text, target="cpu"):
+    given, wanted = problem(text, target)
+    ready = engines.prepared(name, given)
+    assert not isinstance(ready, Refusal), ready.reason
+    return rounds.judged(ready, wanted, rounds.tolerance(given.spec))
+
+
+@pytest.mark.parametrize("text", SMALL)
+def test_onnxruntime_and_the_reference_agree(text):
+    pytest.importorskip("onnxruntime")
+
+    assert error("onnxruntime", text)[1] == ""
+
+
+@pytest.mark.parametrize("text", SMALL)
+def test_gpucomp_computes_each_kind(text):
+    assert error("gpucomp", text)[1] == ""
+
+
+@pytest.mark.parametrize("text", [text for text in SMALL if "dtype" not in text])
+def test_torch_computes_each_kind_of_floating_point(text):
+    pytest.importorskip("torch")
+
+    assert error("torch", text)[1] == ""
+
+
+@pytest.mark.parametrize("text", [text for text in SMALL if "dtype" not in text])
+def test_numpy_computes_each_kind_of_f32(text):
+    assert error("numpy", text)[1] == ""
+
+
+@pytest.mark.parametrize("text", ["gemm:m=7,n=11,k=13,bias,dtype=f16", "softmax:rows=5,cols=17,dtype=bf16"])
+@pytest.mark.parametrize("name", ["gpucomp", "torch"])
+def test_kernels_in_16_bits(name, text):
+    if name == "torch":
+        pytest.importorskip("torch")
+
+    assert error(name, text)[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("torch", "gemm:m=2,n=3,k=4,dtype=i8", "no public operator"),
+        ("numpy", "gemm:m=2,n=3,k=4,dtype=i8", "no fast kernels of i8"),
+        ("onnxruntime", "gemm:m=2,n=3,k=4,dtype=bf16", "no arrays of bf16"),
+        ("clblast", "gemm:m=2,n=3,k=4", "OpenCL devices only"),
+    ],
+)
+def test_why_an_engine_has_no_kernel(name, text, why):
+    if name not in ("numpy", "clblast"):
+        pytest.importorskip(name)
+
+    assert why in engines.prepared(name, problem(text)[0]).reason
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not installed")
+def test_gpucomp_on_an_opencl_device():
+    assert error("gpucomp", "gemm:m=7,n=11,k=13,bias,act=relu", "opencl:pocl")[1] == ""
+
+
+def test_gelu_is_the_exact_one():
+    found = activated("gelu", np.array([-2.0, -0.5, 0.0, 0.5, 2.0]))
+
+    assert found == pytest.approx([-0.0455002638963584, -0.1542687693629991, 0, 0.3457312306370009, 1.9544997361036416])
+
+
+@pytest.mark.parametrize("text", [text for text in SMALL if "dtype=i8" in text])
+def test_results_of_bytes_use_their_range(text):
+    _, wanted = problem(text)
+
+    assert len(np.unique(wanted)) > 0.3 * min(wanted.size, 256)
+    assert distance(wanted, np.full_like(wanted, wanted.mean())).l2 > 0.1
