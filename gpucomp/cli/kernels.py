@@ -13,19 +13,30 @@ import click
 from click.core import ParameterSource
 
 from gpucomp import config
-from gpucomp.cli import measure
+from gpucomp.cli import measure, tables
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import print_tables
-from gpucomp.errors import UsageError, quote, several
+from gpucomp.errors import DeviceError, UsageError, quote, several
 from gpucomp.files import write
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from gpucomp.device.target import Target
     from gpucomp.kernel_bench.rounds import Measured, Row, Settings
+    from gpucomp.kernel_bench.specs import Spec
+    from gpucomp.report.cost import Cost
 
 OWN = {"kernel", "kernels", "against", "cold"}
-SHARED = {"target", "records", "duration_s", "report", "output", "csv_of_tables"}  # what also a model's benchmark has
+SHARED = {
+    "target",
+    "records",
+    "duration_s",
+    "report",
+    "output",
+    "static",
+    "csv_of_tables",
+}  # what also a model's benchmark has
 ROUNDS = 15
 UNKNOWN = "-"
 
@@ -90,6 +101,11 @@ def _bench(
         raise UsageError(f"{others[0]} is for models: it cannot be given with --kernel or --kernels", code="GPC2057")
     specs = [*map(spec_of, kernel), *(spec for name in kernels for spec in specs_in(name))]
     target = targets.resolve(options["target"] or config.current().target)
+    if options["static"]:
+        if given := _given({"against", "cold", "duration_s", "output"}):
+            raise UsageError(f"--static measures nothing: leave out {given[0]}", code="GPC2028")
+        _predict(specs, target, options["records"], options["report"])
+        return
     settings = rounds.Settings(
         target=target,
         against=_engines(
@@ -99,6 +115,7 @@ def _bench(
         seconds=options["duration_s"],
         rounds=ROUNDS,
         cold=cold,
+        on_processor=_on_processor(target),
         records=options["records"],
     )
     found = []
@@ -108,6 +125,68 @@ def _bench(
     _tell(found, settings, options["report"], options["output"])
     if wrong := [one for one in found if one.ours.failure.startswith("wrong")]:
         raise _wrong(wrong)
+
+
+def _on_processor(target: Target) -> bool:
+    """Whether the target's device is this machine's processor. Raises ``DeviceError`` if the device is not here."""
+    from gpucomp.tuning.devices import open_device
+
+    try:
+        return open_device(target).noisy
+    except DeviceError as error:
+        raise DeviceError(f"{error.message}; --static predicts times without a device", code=error.code) from None
+
+
+def _predict(specs: Sequence[Spec], target: Target, records: Path | None, report: Path | None) -> None:
+    """What the analytic model expects of each kernel: nothing is run."""
+    from gpucomp import targets
+    from gpucomp.cli.opening import costs_of
+    from gpucomp.compiler import lower
+    from gpucomp.kernel_bench.models import model
+    from gpucomp.kernel_bench.reference import operands
+    from gpucomp.schedule.records import picks_of
+
+    targets.require_compiler(target)
+    picks, found = picks_of(records), []
+    for spec in specs:
+        lowered = lower(model(spec, operands(spec)).SerializeToString(), target, picks=picks)
+        found.append((spec, costs_of(Path(str(spec)), lowered, target)))
+    figures = [predicted(spec, costs) for spec, costs in found]
+    text = json.dumps({"target": target.name, "kernels": figures}, indent=1)
+    if report is not None and str(report) == "-":
+        click.echo(text)
+        return
+    rows = [
+        [
+            UNKNOWN if value is None else value if isinstance(value, str | int) else f"{value:.4g}"
+            for value in one.values()
+        ]
+        for one in figures
+    ]
+    for line in tables.table(PREDICTED, rows, "kernels"):
+        click.echo(line)
+    click.echo(f"\nPredicted for {target.name} by the analytic model, not measured; floor: arithmetic or bytes alone")
+    if report is not None:
+        write(report, text + "\n")
+
+
+PREDICTED = ("kernel", "launches", "predicted us", "floor us", "GFLOP/s", "GB/s", "limiter")
+
+
+def predicted(spec: Spec, costs: Sequence[Cost]) -> dict[str, Any]:
+    """The figures of a prediction, by their names in the data."""
+    from gpucomp.kernel_bench.specs import nbytes, operations
+
+    us, counted = sum(cost.terms.total_us for cost in costs), operations(spec)
+    return {
+        "kernel": str(spec),
+        "launches": len(costs),
+        "predicted_us": us,
+        "floor_us": sum(cost.terms.floor_us for cost in costs),
+        "gflops": counted / us / 1e3 if counted else None,
+        "gbs": nbytes(spec) / us / 1e3,
+        "limiter": max(costs, key=lambda cost: cost.terms.total_us).terms.limiter,
+    }
 
 
 def _engines(asked: str | None, usual: Sequence[str], known: Sequence[str]) -> list[str]:

@@ -52,7 +52,7 @@ def _gpucomp(problem: Problem) -> Ready | Refusal:
 
 def _numpy(problem: Problem) -> Ready | Refusal:
     spec, arrays = problem.spec, problem.arrays
-    if problem.target.kind == "cuda":
+    if not problem.on_processor:
         return Refusal("numpy computes on the processor only")
     if spec.dtype != "f32":
         return Refusal(f"numpy has no fast kernels of {spec.dtype}")
@@ -69,7 +69,9 @@ def _numpy(problem: Problem) -> Ready | Refusal:
 
 def _onnxruntime(problem: Problem) -> Ready | Refusal:
     ort = require_onnxruntime()
-    provider = "CUDAExecutionProvider" if problem.target.kind == "cuda" else "CPUExecutionProvider"
+    provider = "CPUExecutionProvider" if problem.on_processor else "CUDAExecutionProvider"
+    if problem.target.kind == "opencl" and not problem.on_processor:
+        return Refusal("onnxruntime has no OpenCL provider")
     if provider not in ort.get_available_providers():
         return Refusal(f"this onnxruntime has no {provider}")
     if problem.spec.dtype == "bf16":

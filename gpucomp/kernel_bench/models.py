@@ -9,7 +9,7 @@ import numpy as np
 
 from gpucomp.ir.types import NAMED
 from gpucomp.kernel_bench.reference import EPSILON, W_SCALE, X_SCALE, ZERO, result_scale
-from gpucomp.kernel_bench.specs import Spec, filters_of
+from gpucomp.kernel_bench.specs import Spec, filters_of, result_shape
 
 if TYPE_CHECKING:
     import onnx
@@ -30,10 +30,8 @@ def constants(spec: Spec, names: Any) -> list[str]:
 
 
 class _Model:
-    def __init__(self, spec: Spec, arrays: Mapping[str, np.ndarray], result: np.ndarray) -> None:
+    def __init__(self, spec: Spec, arrays: Mapping[str, np.ndarray]) -> None:
         self.spec, self.arrays = spec, arrays
-        self.result_type = result.dtype
-        self.result_shape = result.shape
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
 
@@ -74,7 +72,7 @@ class _Model:
             self.nodes,
             "kernel",
             [info(name, array.dtype, array.shape) for name, array in self.arrays.items() if name not in kept],
-            [info(RESULT, self.result_type, self.result_shape)],
+            [info(RESULT, result_type(self.spec), result_shape(self.spec))],
             self.weights,
         )
         return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=[helper.make_opsetid("", OPSET)])
@@ -86,9 +84,9 @@ def result_type(spec: Spec) -> np.dtype[Any]:
     return NAMED[spec.dtype].numpy
 
 
-def model(spec: Spec, arrays: Mapping[str, np.ndarray], result: np.ndarray) -> onnx.ModelProto:
-    """The kernel for operands like ``arrays``, and with those of them that are constants. ``result`` has its shape."""
-    made = _Model(spec, arrays, result.astype(result_type(spec), copy=False))
+def model(spec: Spec, arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """The kernel for operands like ``arrays``, and with those of them that are constants."""
+    made = _Model(spec, arrays)
     match spec.kind:
         case "gemm" | "batched_gemm":
             _product(made, spec)

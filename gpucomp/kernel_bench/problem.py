@@ -27,6 +27,7 @@ class Problem:
     model: bytes
     target: Target
     threads: int
+    on_processor: bool  # or else on a GPU
     records: Path | None = None
 
     @property

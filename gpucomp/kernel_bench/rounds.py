@@ -14,7 +14,7 @@ import numpy as np
 from gpucomp.cli.compare import ABSOLUTE, ROUNDINGS, TOLERANCE, UNITS, Tolerance, distance
 from gpucomp.device.target import Target
 from gpucomp.kernel_bench import engines
-from gpucomp.kernel_bench.models import model, result_type
+from gpucomp.kernel_bench.models import model
 from gpucomp.kernel_bench.problem import Flush, Problem, Ready
 from gpucomp.kernel_bench.reference import in_f64, operands
 from gpucomp.kernel_bench.specs import Spec, nbytes, operations
@@ -30,7 +30,9 @@ LEAST_FLUSHED = 1 << 25  # bytes
 
 @dataclass(frozen=True)
 class Settings:
-    """``seconds`` are those of one engine for one kernel, in so many ``rounds``; ``cold`` empties caches before each call."""
+    """``seconds`` are those of one engine for one kernel, in so many ``rounds``; ``cold`` empties caches before each call.
+    ``on_processor``: the target's device is this machine's processor.
+    """
 
     target: Target
     against: Sequence[str]
@@ -38,6 +40,7 @@ class Settings:
     seconds: float
     rounds: int
     cold: bool
+    on_processor: bool = True
     records: Path | None = None
 
 
@@ -122,8 +125,16 @@ def measure(spec: Spec, settings: Settings) -> Measured:
     """Measure one kernel."""
     arrays = operands(spec)
     expected = in_f64(spec, arrays)
-    proto = model(spec, arrays, np.empty(expected.shape, result_type(spec)))
-    problem = Problem(spec, arrays, proto.SerializeToString(), settings.target, settings.threads, settings.records)
+    proto = model(spec, arrays)
+    problem = Problem(
+        spec,
+        arrays,
+        proto.SerializeToString(),
+        settings.target,
+        settings.threads,
+        settings.on_processor,
+        settings.records,
+    )
     rows, ready = [], {}
     for name in (engines.OURS, *settings.against):
         row = Row(name, engines.release(name))

@@ -217,32 +217,49 @@ def output_image(spec: Spec) -> tuple[int, int]:
     return height, width
 
 
-def elements(spec: Spec) -> list[int]:
-    """The elements of each tensor that the kernel reads, without small ones, and of its result, which is last."""
+def result_shape(spec: Spec) -> tuple[int, ...]:
     match spec.kind:
         case "gemm":
-            return [spec.m * spec.k, spec.k * spec.n, spec.m * spec.n]
+            return spec.m, spec.n
         case "batched_gemm":
-            return [spec.batch * n for n in (spec.m * spec.k, spec.k * spec.n, spec.m * spec.n)]
+            return spec.batch, spec.m, spec.n
+        case "conv" | "depthwise":
+            return (spec.n, filters_of(spec)[0], *output_image(spec))
+        case "max_pool" | "avg_pool":
+            return (spec.n, spec.c, *output_image(spec))
+        case "group_norm" | "batch_norm":
+            return spec.n, spec.c, spec.h, spec.w
+        case "attention":
+            return spec.batch, spec.heads, spec.q, spec.d
+        case "transpose":
+            return tuple(spec.shape[axis] for axis in spec.perm)
+        case "reduce":
+            return tuple(n for axis, n in enumerate(spec.shape) if axis not in spec.axes)
+        case "elementwise":
+            return tuple(spec.shape)
+    return spec.rows, spec.cols
+
+
+def elements(spec: Spec) -> list[int]:
+    """The elements of each tensor that the kernel reads, without small ones, and of its result, which is last."""
+    written = math.prod(result_shape(spec))
+    match spec.kind:
+        case "gemm" | "batched_gemm":
+            batch = spec.values.get("batch", 1)
+            return [batch * spec.m * spec.k, batch * spec.k * spec.n, written]
         case "conv" | "depthwise":
             filters, depth = filters_of(spec)
-            image = spec.n * spec.c * spec.h * spec.w
-            return [image, filters * depth * spec.r * spec.s, spec.n * filters * math.prod(output_image(spec))]
+            return [spec.n * spec.c * spec.h * spec.w, filters * depth * spec.r * spec.s, written]
         case "attention":
-            kv_heads, kv = spec.kv_heads or spec.heads, spec.kv or spec.q
-            both = spec.batch * kv_heads * kv * spec.d
-            return [spec.batch * spec.heads * spec.q * spec.d, both, both, spec.batch * spec.heads * spec.q * spec.d]
+            both = spec.batch * (spec.kv_heads or spec.heads) * (spec.kv or spec.q) * spec.d
+            return [written, both, both, written]
         case "max_pool" | "avg_pool":
-            return [spec.n * spec.c * spec.h * spec.w, spec.n * spec.c * math.prod(output_image(spec))]
-        case "group_norm" | "batch_norm":
-            return 2 * [spec.n * spec.c * spec.h * spec.w]
+            return [spec.n * spec.c * spec.h * spec.w, written]
         case "reduce":
-            size = math.prod(spec.shape)
-            return [size, size // math.prod(spec.shape[axis] for axis in spec.axes)]
-        case "transpose" | "elementwise":
-            operands = 2 if spec.kind == "elementwise" and spec.op in BINARY else 1
-            return (operands + 1) * [math.prod(spec.shape)]
-    return 2 * [spec.rows * spec.cols]
+            return [math.prod(spec.shape), written]
+        case "elementwise" if spec.op in BINARY:
+            return 3 * [written]
+    return 2 * [written]
 
 
 def filters_of(spec: Spec) -> tuple[int, int]:

@@ -21,7 +21,9 @@ Tensors = Mapping[str, Any]
 def prepared(problem: Problem) -> Ready | Refusal:
     """The kernel by torch on the target's device, or why there is none."""
     torch = importlib.import_module("torch")
-    spec, on_gpu = problem.spec, problem.target.kind == "cuda"
+    spec, on_gpu = problem.spec, not problem.on_processor
+    if problem.target.kind == "opencl" and on_gpu:
+        return Refusal("torch has no OpenCL devices")
     if on_gpu and not torch.cuda.is_available():
         return Refusal("this torch finds no CUDA device")
     if spec.dtype == "i8":

@@ -82,6 +82,40 @@ def test_a_wrong_kernel_of_ours_ends_with_an_error(command, quick, monkeypatch):
     assert "numpy" in done.out
 
 
+def test_a_device_that_is_not_here(command):
+    done = command("bench", "--kernel", GEMM, "--target", "opencl:mali")
+
+    assert done.code == 5
+    assert done.error.endswith("--static predicts times without a device")
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "opencl:mali"])
+def test_kernels_without_a_device_are_predicted(command, target, tmp_path):
+    done = command(
+        "bench",
+        "--kernel",
+        GEMM,
+        "--kernel",
+        SOFTMAX,
+        "--target",
+        target,
+        "--static",
+        "--json",
+        "f.json",
+        "--csv",
+        "f.csv",
+    )
+
+    assert (done.code, done.err) == (0, "")
+    assert "not measured" in done.out
+    data = json.loads((tmp_path / "f.json").read_text())
+    assert [one["kernel"] for one in data["kernels"]] == [GEMM, SOFTMAX]
+    assert all(one["predicted_us"] > one["floor_us"] > 0 for one in data["kernels"])
+    assert [one["gflops"] is None for one in data["kernels"]] == [False, True]
+    with (tmp_path / "f.csv").open() as file:
+        assert [row["kernel"] for row in csv.DictReader(file)] == [GEMM, SOFTMAX]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
@@ -90,6 +124,7 @@ def test_a_wrong_kernel_of_ours_ends_with_an_error(command, quick, monkeypatch):
         (["--kernel", GEMM, "--against", "cudnn"], "GPC2057", "--against 'cudnn': "),
         (["model.onnx", "--kernel", GEMM], "GPC2057", "model is for models"),
         (["--kernel", GEMM, "--profile"], "GPC2057", "--profile is for models"),
+        (["--kernel", GEMM, "--static", "--cold"], "GPC2028", "--static measures nothing: leave out --cold"),
         (["--kernel", GEMM, "--shapes", "x:1x2"], "GPC2057", "--shapes is for models"),
         (["model.onnx", "--cold"], "GPC2057", "--cold is for kernels"),
         ([], "GPC2057", "a MODEL expected"),

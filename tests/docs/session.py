@@ -55,6 +55,7 @@ SMALLER: dict[str, tuple[str, ...]] = {
     "gpucomp bench": ("--duration", "0.02", "--warmup", "0", "--iterations", "1"),
     "gpucomp bench --kernel": ("--duration", "0.001"),
     "gpucomp bench --kernels": ("--duration", "0.001", "--against", "none"),
+    "gpucomp bench --kernel gemm:m=4096,n=4096,k=4096,dtype=f16 --target cuda:sm_90a --static": (),
     "gpucomp bench model.onnx --static": (),
     "gpucomp tune": ONE_TRIAL,
     "gpucomp tune model.onnx --budget 20m --storage": ONE_TRIAL,

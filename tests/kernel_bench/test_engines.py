@@ -8,7 +8,7 @@ import pytest
 from gpucomp import targets
 from gpucomp.cli.compare import distance
 from gpucomp.kernel_bench import engines, rounds
-from gpucomp.kernel_bench.models import model, result_type
+from gpucomp.kernel_bench.models import model
 from gpucomp.kernel_bench.problem import Problem
 from gpucomp.kernel_bench.reference import activated, in_f64, operands
 from gpucomp.kernel_bench.specs import spec_of
@@ -20,8 +20,7 @@ def problem(text, target="cpu"):
     spec = spec_of(text)
     arrays = operands(spec)
     wanted = in_f64(spec, arrays)
-    proto = model(spec, arrays, np.empty(wanted.shape, result_type(spec)))
-    return Problem(spec, arrays, proto.SerializeToString(), targets.resolve(target), 2), wanted
+    return Problem(spec, arrays, model(spec, arrays).SerializeToString(), targets.resolve(target), 2, True), wanted
 
 
 def error(name, text, target="cpu"):
