@@ -145,7 +145,7 @@ def kernels_of(
     wanted = wanted_passes(device, precision) if passes is None else passes
     elsewhere = None if elsewhere is None else {*elsewhere, *names_in_bodies(graph)}
     setting = Setting(graph, device, Expected(device, engines_of), precision, keep_fp32, elsewhere)
-    policy, numbers = Policy(prologues=device.prologues), count()
+    policy, numbers = Policy.of(device), count()
 
     def lower_body(body: Graph) -> list[Step]:
         own = replace(setting, graph=body, elsewhere=None)

@@ -66,7 +66,7 @@ class Problem:
 def steps_of(model: Graph, target: Target, precision: str) -> tuple[Graph, Sequence[Step]]:
     """The graph after all passes for a precision, and its f32 kernels."""
     graph = rewritten(model, target, precision)
-    return graph, partition(graph, Policy(prologues=target.prologues))
+    return graph, partition(graph, Policy.of(target))
 
 
 def problems(

@@ -23,6 +23,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from gpucomp import ops
+from gpucomp.device.target import Target
 from gpucomp.expr.core import (
     Algorithm,
     Call,
@@ -50,6 +51,7 @@ MAX_PLACE = 60  # nodes of the index expressions of a store
 MAX_MEMBERS = 240  # nodes of all members of a kernel: limits the depth of the expressions that later code walks
 FEW_CHOICES = 8  # ``Select`` nodes of a kernel: each further one may double the text of its branches
 MANY_ELEMENTS = 4096  # from this size, joined parts that are read repeatedly are stored, at the cost of a launch
+MANY_QUOTIENTS = 16  # elements that read each of some quotients: from here on these are stored, see ``Policy.divides``
 MANY_CODES = 4096  # from this size, codes that are read repeatedly are stored, at the cost of a launch
 MANY_COLUMNS = 256  # from this number of columns, several tiles of a product read the left operand
 EXPENSIVE = frozenset(
@@ -80,9 +82,16 @@ class Policy:
     """What partition may assume about a target.
 
     prologues   elementwise producers may be inlined in the loads of a contraction
+    divides     quotients may be computed again for each of many elements that read them, which a launch would save: a
+                GPU's launch takes longer
     """
 
     prologues: bool = True
+    divides: bool = True
+
+    @classmethod
+    def of(cls, target: Target) -> Policy:
+        return cls(prologues=target.prologues, divides=target.kind != "cpu")
 
 
 Order = tuple[int, ...]  # when a kernel runs: its anchor's position, or right after another kernel: (5,) (5, 12) (6,)
@@ -110,6 +119,7 @@ class Footprint:
     reads       the values that it loads
     computes    whether it does arithmetic on data, and does not only move it
     expensive   whether it calls one of ``EXPENSIVE``
+    divides     whether it divides floats
     choices     ``Select`` nodes
     """
 
@@ -118,6 +128,7 @@ class Footprint:
     reads: frozenset[Value]
     computes: bool
     expensive: bool
+    divides: bool
     choices: int
 
 
@@ -377,6 +388,7 @@ class Grouping:
             reads=frozenset(reads.union(*(f.reads for f in below))),
             computes=bool(calls) or any(f.computes for f in below),
             expensive=bool(calls & EXPENSIVE) or any(f.expensive for f in below),
+            divides=any(_divides(n) for n in nodes) or any(f.divides for f in below),
             choices=self._choices(value),
         )
 
@@ -447,8 +459,10 @@ class Grouping:
         largest = max(hint(v.type.size) for v in reader.values)
         for result in reader.values:
             if not self.reduces(result):
-                grows = footprint.expensive and largest > 4 * hint(value.type.size)
-                return "cheaper to store than to compute again" if grows else ""
+                grows = largest / max(hint(value.type.size), 1)
+                divided = footprint.divides and not self.policy.divides and largest >= MANY_ELEMENTS
+                again = (footprint.expensive and grows > 4) or (divided and grows > MANY_QUOTIENTS)
+                return "cheaper to store than to compute again" if again else ""
             if self._is_contraction(result) and not self.policy.prologues:
                 return "the contraction reads plain memory on this target"
             if hint(value.type.size) >= MANY_CODES and _reads_again(reader) and _quantizes(value):
@@ -500,6 +514,10 @@ def _quantizes(value: Value) -> bool:
     while value.op in (ops.Transpose, ops.Reshape) or (value.op in (ops.Cast, ops.Sub) and value.type.dtype is I32):
         value = value.inputs[0]
     return value.op is ops.Cast and value.type.dtype in (I8, U8) and value.inputs[0].type.dtype.is_float
+
+
+def _divides(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.fn == "div" and expr.dtype.is_float
 
 
 def _touches_data(expr: Expr) -> bool:

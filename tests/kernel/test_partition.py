@@ -175,6 +175,18 @@ def test_a_plain_producer_is_folded_into_a_contraction_only_where_the_target_all
     assert len(check(graph, rng, Policy(prologues=False))) == 2
 
 
+@pytest.mark.parametrize(
+    ("rows", "width", "divides", "kernels"),
+    [(300, 24, False, 2), (300, 24, True, 1), (16, 256, False, 1), (100, 24, False, 1)],
+    ids=["stored", "on a GPU", "of few rows", "of few elements"],
+)
+def test_quotients_that_many_rows_read_are_stored_on_a_processor(rng, rows, width, divides, kernels):
+    x, bias, scale = tensor("x", rows, width), tensor("bias", width), tensor("scale", 1)
+    graph = Graph((x, bias, scale), (ops.Add(x, ops.Floor(ops.Div(bias, scale))),))
+
+    assert len(check(graph, rng, Policy(divides=divides))) == kernels
+
+
 def test_outputs_that_are_inputs_or_repeated_values(rng):
     x = tensor("x", 3, 2)
     a = ops.Relu(x)

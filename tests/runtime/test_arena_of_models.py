@@ -21,7 +21,7 @@ SMALLER = {"vgg16": {"hidden": 256}, "bert_base": {"vocabulary": 997}}
 def plan_of(name: str, target: str, **sizes) -> Plan:
     device = targets.resolve(target)
     graph = run_pipeline(frontend.load(build(name, **sizes)), target=device)
-    steps = partition(graph, Policy(prologues=device.prologues))
+    steps = partition(graph, Policy.of(device))
     return make_plan(graph, *render(steps, device, lambda stage, done, total: None), device)[0]
 
 

@@ -63,7 +63,7 @@ class KernelStorage:
     target: Target
 
     def stored(self, graph: Graph, rounding: Rounding) -> Mapping[Value, Stored]:
-        steps = partition(graph, Policy(prologues=self.target.prologues))
+        steps = partition(graph, Policy.of(self.target))
         kept = _kept(steps, rounding.keep_fp32, None)
         rounded: Collection[Value] = ()
         if rounding.precision == "tf32":

@@ -33,7 +33,7 @@ def reached(case: Case, one: KernelPass) -> tuple[list[Step], Setting]:
     )
     wanted = wanted_passes(case.target, case.precision)
     assert one in wanted, f"{case.target.name} has no use for {one.name}"
-    steps = partition(case.graph, Policy(prologues=case.target.prologues))
+    steps = partition(case.graph, Policy.of(case.target))
     return run_kernel_passes(steps, list(takewhile(lambda other: other is not one, wanted)), at), at
 
 

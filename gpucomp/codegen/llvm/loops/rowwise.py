@@ -35,7 +35,7 @@ from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow"})  # functions that cost more than a store and a load
-KEPT_ELEMENTS = 16_384  # most elements of a row that are kept on the stack: 64 KiB
+KEPT_ELEMENTS = 65_536  # most elements of a row that are kept on the stack: 256 KiB
 
 
 def across(value: Value, op: str, dtype: DType) -> Value:
