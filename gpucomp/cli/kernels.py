@@ -118,10 +118,8 @@ def _bench(
         on_processor=_on_processor(target),
         records=options["records"],
     )
-    found = []
     with progress("measuring", len(specs) * (1 + len(settings.against)) * settings.seconds):
-        for spec in specs:
-            found.append(rounds.measure(spec, settings))
+        found = rounds.measure(specs, settings)
     _tell(found, settings, options["report"], options["output"])
     if wrong := [one for one in found if one.ours.failure.startswith("wrong")]:
         raise _wrong(wrong)

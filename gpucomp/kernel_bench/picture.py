@@ -12,6 +12,7 @@ from gpucomp.report.chart import Axis, Series
 
 INNER = re.compile(r"<svg viewBox=\"0 0 (\d+) (\d+)\"[^>]*>(.*)</svg></figure>", re.DOTALL)
 GAP, LINE = 16, 20  # pixels
+LETTERS = 7  # of a chart, before it is drawn twice as large
 
 
 def svg(found: Sequence[Measured], about: str) -> str:
@@ -23,7 +24,10 @@ def svg(found: Sequence[Measured], about: str) -> str:
         x = GAP + 130 * number
         parts.append(f'<circle cx="{x + 4}" cy="{y - 4}" r="4" fill="var(--c{number % page.COLOURS})"/>')
         parts.append(_text(x + 14, y, name))
-    y += GAP
+    parts.append(
+        _text(GAP, y + LINE, "The line: this machine's peak of f32 multiply-adds, and the bandwidth of a copy of 64 MB")
+    )
+    y += LINE + GAP
     for title, drawn in (
         ("Roofline", _roofline(found, names)),
         ("Time over gpucomp's, above 1 it is slower", _ratios(found, names)),
@@ -38,6 +42,7 @@ def svg(found: Sequence[Measured], about: str) -> str:
         )
         y += LINE + 2 * height + GAP
     style = "\n".join(line for line in (page.HERE / "page.css").read_text(encoding="utf-8").splitlines() if _kept(line))
+    style += f"\nsvg svg text {{ font-size: {LETTERS}px; }}"
     size = f'viewBox="0 0 {2 * chart.WIDTH} {y}" width="{2 * chart.WIDTH}" height="{y}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif"><style>{style}</style>'

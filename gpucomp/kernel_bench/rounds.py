@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +15,11 @@ from gpucomp.cli.compare import ABSOLUTE, ROUNDINGS, TOLERANCE, UNITS, Tolerance
 from gpucomp.device.target import Target
 from gpucomp.kernel_bench import engines
 from gpucomp.kernel_bench.models import model
-from gpucomp.kernel_bench.problem import Flush, Problem, Ready
+from gpucomp.kernel_bench.problem import Called, Flush, Problem, Ready
 from gpucomp.kernel_bench.reference import in_f64, operands
 from gpucomp.kernel_bench.specs import Spec, nbytes, operations
 from gpucomp.refusal import Refusal
-from gpucomp.runtime.ceilings import Ceilings
+from gpucomp.runtime.ceilings import Ceilings, together
 
 REST_S = 0.02  # between two engines, because their threads spin for a while after a call
 WARMUPS = 3  # calls of each turn that do not count
@@ -121,8 +121,24 @@ def tolerance(spec: Spec) -> Tolerance:
     return Tolerance(max(TOLERANCE, ROUNDINGS * unit), ABSOLUTE)
 
 
-def measure(spec: Spec, settings: Settings) -> Measured:
-    """Measure one kernel."""
+def measure(specs: Sequence[Spec], settings: Settings) -> list[Measured]:
+    """Measure kernels, and before and after them what this machine can do at most."""
+    found: list[Measured] = []
+    probe: Callable[[], Ceilings | None] | None = None
+    before: Ceilings | None = None
+    for spec in specs:
+        rows, ready = _measured(spec, settings)
+        found.append(Measured(spec, rows))
+        if probe is None and isinstance(ours := ready.get(engines.OURS), Called):
+            probe = ours.ceilings
+            before = probe()
+    after = probe() if probe is not None else None
+    ceilings = together(before, after) if before is not None and after is not None else None
+    return [replace(one, ceilings=ceilings) for one in found]
+
+
+def _measured(spec: Spec, settings: Settings) -> tuple[list[Row], dict[str, Ready]]:
+    """The rows of one kernel, and what engines made of it."""
     arrays = operands(spec)
     expected = in_f64(spec, arrays)
     proto = model(spec, arrays)
@@ -135,7 +151,8 @@ def measure(spec: Spec, settings: Settings) -> Measured:
         settings.on_processor,
         settings.records,
     )
-    rows, ready = [], {}
+    rows: list[Row] = []
+    ready: dict[str, Ready] = {}
     for name in (engines.OURS, *settings.against):
         row = Row(name, engines.release(name))
         rows.append(row)
@@ -147,8 +164,7 @@ def measure(spec: Spec, settings: Settings) -> Measured:
         if not row.failure:
             ready[name] = made
     _take_turns(rows, ready, settings)
-    known = getattr(ready.get(engines.OURS), "ceilings", lambda: None)
-    return Measured(spec, rows, known())
+    return rows, ready
 
 
 def judged(ready: Ready, expected: np.ndarray, allowed: Tolerance) -> tuple[float, str]:

@@ -95,12 +95,11 @@ ROWS = {"rows": count(), "cols": count(), "dtype": DTYPE}
 PRODUCT = {"m": count(), "n": count(), "k": count()}
 LATER = Parameter(_count, "a whole number of at least 1", 0)  # as many as of another parameter
 EPILOGUE = {"bias": FLAG, "act": choice(*ACTIVATIONS), "weights": choice("constant", "input")}
-FILTERS = {**IMAGE, **WINDOW, **EPILOGUE}
 KINDS: Mapping[str, Mapping[str, Parameter]] = {
     "gemm": {**PRODUCT, "trans_a": FLAG, "trans_b": FLAG, **EPILOGUE, "dtype": choice(*FLOATS, "i8")},
     "batched_gemm": {"batch": count(), **PRODUCT, "trans_b": FLAG, "dtype": DTYPE},
-    "conv": {**FILTERS, "k": count(), "groups": count(1), "dtype": choice(*FLOATS, "i8")},
-    "depthwise": {**FILTERS, "multiplier": count(1), "dtype": DTYPE},
+    "conv": {**IMAGE, "k": count(), **WINDOW, "groups": count(1), **EPILOGUE, "dtype": choice(*FLOATS, "i8")},
+    "depthwise": {**IMAGE, **WINDOW, "multiplier": count(1), **EPILOGUE, "dtype": DTYPE},
     "attention": {
         "batch": count(1),
         "heads": count(),
@@ -138,18 +137,20 @@ class Spec:
 
     def __str__(self) -> str:
         """As ``spec_of`` reads it, without parameters that have their default."""
+        known = KINDS[self.kind]
         told = [
-            name if value is True else f"{name}={_said(value)}"
+            name if value is True else f"{name}={_said(value, known[name])}"
             for name, value in self.values.items()
-            if value != KINDS[self.kind][name].default
+            if value != known[name].default
         ]
         return f"{self.kind}:{','.join(told)}"
 
 
-def _said(value: Value) -> str:
-    if isinstance(value, tuple):
-        return "x".join(map(str, value)) if len(set(value)) > 1 or len(value) != 2 else str(value[0])
-    return str(value)
+def _said(value: Value, of: Parameter) -> str:
+    if not isinstance(value, tuple):
+        return str(value)
+    alike = of in (STEPS, PAD) and len(set(value)) == 1
+    return str(value[0]) if alike else "x".join(map(str, value))
 
 
 def spec_of(text: str) -> Spec:

@@ -60,7 +60,7 @@ def test_engines_take_turns_and_another_one_begins_each_round(invented):
         torch=lambda p: Invented("torch", right(p), [3.0], order),
     )
 
-    found = measure(SPEC, settings("torch"))
+    (found,) = measure([SPEC], settings("torch"))
 
     assert order[2:] == ["gpucomp", "torch", "torch", "gpucomp"] * 2
     assert [row.turns_s for row in found.rows] == [[2.0] * 4, [3.0] * 4]
@@ -75,7 +75,8 @@ def test_a_wrong_kernel_is_told_before_it_is_timed(invented):
         numpy=lambda p: Refusal("there is none"),
     )
 
-    ours, wrong, none = measure(SPEC, settings("torch", "numpy")).rows
+    (found,) = measure([SPEC], settings("torch", "numpy"))
+    ours, wrong, none = found.rows
 
     assert "torch" not in order
     assert wrong.failure.startswith("wrong: relative error 1.00e-02")
@@ -88,7 +89,7 @@ def test_caches_are_emptied_before_each_call_if_that_is_asked_for(invented, monk
     monkeypatch.setattr(rounds, "flusher", lambda target: lambda: flushed.append(1))
     invented(gpucomp=lambda p: Called(lambda: None, lambda: right(p)))
 
-    measure(SPEC, settings(cold=True, seconds=1e-9))
+    measure([SPEC], settings(cold=True, seconds=1e-9))
 
     assert len(flushed) == rounds.WARMUPS + 4 * (rounds.WARMUPS + rounds.LEAST_CALLS)
 

@@ -25,6 +25,7 @@ def test_each_kind_is_among_those_that_are_tested():
 def test_parameters_have_defaults():
     spec = spec_of("conv:c=3,h=8,w=9,k=4,r=3,s=2")
 
+    assert str(spec_of("transpose:shape=9x9,perm=1x0")) == "transpose:shape=9x9,perm=1x0"
     assert (spec.n, spec.stride, spec.pad, spec.groups, spec.bias, spec.dtype) == (1, (1, 1), (0, 0), 1, False, "f32")
     assert spec_of("conv:c=3,h=8,w=9,k=4,r=3,s=2,pad=1,bias=0").pad == (1, 1)
     assert not hasattr(spec, "heads")
@@ -103,6 +104,7 @@ def test_the_lists_that_are_shipped(name):
     found = specs_in(name)
 
     assert len({str(spec) for spec in found}) == len(found) >= 14
+    assert [spec_of(str(spec)) for spec in found] == found
     assert all(math.prod(elements(spec)) > 0 for spec in found)
 
 
