@@ -302,7 +302,7 @@ class CpuProgram:
                 self._bind(inputs, how.outputs)
                 begin = time.perf_counter()
                 if how.stop is None:
-                    brief = trial is not None and trial.over and trial.least(1) * self._expected_ns < BRIEF_S
+                    brief = trial is not None and trial.alone * self._expected_ns < BRIEF_S
                     for segment in self._launches.segments:
                         self._run_segment(segment, brief=brief)
                 else:

@@ -20,6 +20,7 @@ class Trial:
         self.turns = [(count, list[float]()) for _ in range(TURNS) for count in (threads, 1)]
         self.most, self.runs = threads, 0
         self.over = False
+        self.alone = math.inf  # of the fastest run by one thread, once it is over
         self.threads = threads  # of runs that are no trial
 
     @property
@@ -36,7 +37,8 @@ class Trial:
             open_turns[0].append(ratio)
         self.runs += 1
         if all(len(found) > TRIALS for _, found in self.turns) or self.runs > MOST_RUNS:
-            if self.most > 1 and self.least(1) <= self.least(self.most) < math.inf:
+            self.alone = self.least(1)
+            if self.most > 1 and self.alone <= self.least(self.most) < math.inf:
                 self.threads = 1
             self.over = True
 
