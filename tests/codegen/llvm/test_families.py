@@ -16,7 +16,7 @@ from gpucomp.codegen.llvm.core_space import STACK_BYTES
 from gpucomp.codegen.llvm.engines import ENGINES, family_of
 from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError
-from gpucomp.expr.core import Expr, axes_of, both, call, cast, hole, load, reduce, select, var
+from gpucomp.expr.core import Expr, axes_of, both, call, cast, hole, index, load, reduce, select, var
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
 from gpucomp.kernel.interpreter import expected
@@ -98,6 +98,26 @@ def test_elementwise_kernels_of_any_type(dtype: DType) -> None:
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
 def test_transposes(order: tuple[int, ...]) -> None:
     check(elementwise((6, 17, 35), lambda a: a * 2.0, F32, out=order))
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "tiled"),
+    [(48, 80, True), (72, 40, True), (36, 44, True), (37, 80, False), (16, 80, False)],
+)
+def test_a_transposed_operand_is_read_in_tiles(rows: int, cols: int, tiled: bool) -> None:
+    """A tile is a loop more. There is none for an axis that no part of a cache line divides, or that is one part."""
+    i, j = axes_of((rows, cols))
+    shapes = ((rows, cols), (cols, rows), (rows, cols))
+    params = tuple(TensorType(F32, shape) for shape in shapes)
+    kernels = [
+        Kernel("loops", params, 1, Loops((i, j)), (Store(2, (i, j), load(0, (i, j), F32) + load(1, where, F32)),))
+        for where in ((j, i), (index(0), i))
+    ]
+
+    check(kernels[0])
+
+    loops = [emit(kernel, default_schedule(kernel), cpu.host(), "k").text.count("phi i64") for kernel in kernels]
+    assert (loops[0] > loops[1]) == tiled
 
 
 def test_mixed_element_types_in_one_kernel() -> None:

@@ -20,11 +20,15 @@ from gpucomp.codegen.llvm.loops.nest import (
     vector_score,
 )
 from gpucomp.device.target import Target
-from gpucomp.expr.core import Expr, Var, reduce
-from gpucomp.ir.size import is_one
+from gpucomp.expr.core import Expr, Var, reduce, substitute, var
+from gpucomp.expr.simplify import coefficient, simplify
+from gpucomp.ir.size import Size, is_one
 from gpucomp.kernel import Kernel, Loops, Window
 from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
+
+PARTS = (16, 8, 4)  # elements of a cache line, of those that divide an axis
+MOST_STEP = 16  # from lane to lane; farther ones are in other cache lines
 
 
 def emit_loops(
@@ -45,7 +49,9 @@ def emit_loops(
         if vector_score(vector, where, reads, width) <= 0:
             vector = None
     width = narrowed(width, vector)
-    outer = [a for a in axes if a is not vector]
+    axes, exprs, tile = _tiled(axes, exprs, vector, where, reads)
+    stores = [FlatStore(s.target, exprs[i], exprs[count + i]) for i, s in enumerate(stores)]
+    outer = [a for a in axes if a is not vector and a not in tile]
     extent = vector.extent if vector is not None else 1
     work = operations(exprs) / max(width, 1)
     tasks = cut(outer, extent, width, schedule["tasks"], work)
@@ -55,9 +61,10 @@ def emit_loops(
     def point(position: Value, mask: Value | None) -> None:
         if vector is not None:
             bound[vector] = lane_index(position, width)
-        printer = entry.printer(program, bound, width, mask)
-        for i, store in enumerate(stores):
-            printer.store(store.target, program.results[2 * i], program.results[2 * i + 1])
+        with entry.nested(tile, bound):
+            printer = entry.printer(program, bound, width, mask)
+            for i, store in enumerate(stores):
+                printer.store(store.target, program.results[2 * i], program.results[2 * i + 1])
 
     with code.loop(entry.first, entry.last) as task:
         parts = entry.decompose(task, [*(a.extent for a in tasks.axes), tasks.blocks])
@@ -71,6 +78,31 @@ def emit_loops(
                 start = parts[-1] * tasks.block
                 entry.chunks(start, code.minimum(start + tasks.block, extent), width, point, extent)
     return entry.emitted(tasks.count)
+
+
+def _tiled(
+    axes: Sequence[Var], exprs: Sequence[Expr], vector: Var | None, stores: Sequence[Expr], reads: Sequence[Expr]
+) -> tuple[list[Var], list[Expr], list[Var]]:
+    """Axes and expressions with the axis along which a transposed operand is contiguous in two, and its inner part.
+
+    Lanes then read a cache line of the operand in each lane's row, and the loop over the inner part, which is inside the loop
+    over lanes, the rest of these lines. In the loop over whole rows they would be read again, once for each of their elements.
+    """
+    axes, exprs = list(axes), list(exprs)
+    for axis in reversed(axes):
+        across = [offset for offset in reads if is_one(coefficient(offset, axis))]
+        if vector is None or axis is vector or not across or isinstance(axis.extent, Size):
+            continue
+        if all((step := coefficient(offset, vector)) is None or abs(step) <= MOST_STEP for offset in across):
+            continue
+        part = next((n for n in PARTS if axis.extent % n == 0), 0)
+        if not part or part == axis.extent:
+            continue
+        outer, inner = var(f"{axis.name}_outer", axis.extent // part), var(f"{axis.name}_inner", part)
+        exprs = [simplify(substitute(e, {axis: outer * part + inner})) for e in exprs]
+        axes[axes.index(axis) : axes.index(axis) + 1] = [outer, inner]
+        return axes, exprs, [inner]
+    return axes, exprs, []
 
 
 def emit_elementwise(kernel: Kernel[Loops], schedule: Schedule, name: str, target: Target) -> Emitted:
