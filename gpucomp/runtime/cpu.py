@@ -37,9 +37,10 @@ from gpucomp.runtime.launches import Launches, Segment
 from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned, zeroed
 from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.repeats import divided
+from gpucomp.runtime.runner import Call, Notes, Runner
 from gpucomp.runtime.stopping import Stop
 from gpucomp.runtime.trial import Trial
-from gpucomp.runtime.workers import LARGEST_POOL, available_threads, workers
+from gpucomp.runtime.workers import LARGEST_POOL, Bell, available_threads, workers
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
 SPINS_TO_SLEEP = SPINS + 20  # each spin beyond SPINS yields to another thread
@@ -51,36 +52,6 @@ CONTEXT_BYTES = 64
 REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED, HALT = range(7)  # words of the context, in the order of the native runner
 CALIBRATION_S = 0.01  # between two runs; their ends calibrate the cycle counter
 NO_CLOCKS = np.zeros((0, 0, 2), np.int64)
-
-Notes = tuple[int, ...]  # for each thread, where it notes when it reached and left each launch; empty for no notes
-# table, first launch, last launch, context, threads, epoch, notes, loops
-Call = tuple[int, int, int, int, int, int, Notes, int]
-
-
-class _Runner:
-    """The native runner of one image. It keeps the image in memory as long as it can be called."""
-
-    def __init__(self, image: Image, *, loops: bool) -> None:
-        self.image = image
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
-        arguments = (pointer, number, number, pointer, number, number, number, pointer)
-        self._run = ctypes.CFUNCTYPE(None, *arguments)(image.address("gc_run"))
-        # machine code of earlier versions lacks what is None
-        self._run_loops = ctypes.CFUNCTYPE(None, *arguments, pointer)(image.address("gc_run_loops")) if loops else None
-        # with the table, the first and the last launch, the context, the notes and the loops
-        self.alone = self.brief = None
-        if image.has("gc_alone"):
-            told = (pointer, number, number, pointer, pointer, pointer)
-            self.alone = ctypes.CFUNCTYPE(None, *told)(image.address("gc_alone"))
-            self.brief = ctypes.PYFUNCTYPE(None, *told)(image.address("gc_alone"))  # keeps the interpreter's lock
-
-    def enter(self, call: Call, thread: int) -> None:
-        table, first, last, context, threads, epoch, notes, loops = call
-        given = (table, first, last, context, thread, threads, epoch, notes[thread] if notes else None)
-        if self._run_loops is not None and loops:
-            self._run_loops(*given, loops)
-        else:
-            self._run(*given)
 
 
 _programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()
@@ -549,8 +520,9 @@ class CpuProgram:
         self.enter(call, 0)
         workers.rest(helpers)
 
-    def _help(self, call: Call, table: Table, thread: int) -> None:
-        self.enter(call, thread)
+    def _help(self, call: Call, table: Table, thread: int, bell: Bell) -> None:
+        assert self._runner is not None
+        self._runner.help(call, thread, bell)
 
     def enter(self, call: Call, thread: int) -> None:
         """Enter the native code as thread number ``thread`` of the threads that share ``call``."""
@@ -567,7 +539,7 @@ class CpuProgram:
             array[...] = value
 
 
-def _runner(plan: Plan, binaries: Mapping[str, bytes]) -> _Runner | None:
+def _runner(plan: Plan, binaries: Mapping[str, bytes]) -> Runner | None:
     """Load the native runner; ``None`` for a plan without kernels."""
     members = {kernel.binary for kernel in plan.kernels}
     if not members:
@@ -582,7 +554,7 @@ def _runner(plan: Plan, binaries: Mapping[str, bytes]) -> _Runner | None:
             code="GPC5007",
         )
     _require_features(image.data("gc_features").decode("ascii", "replace"), plan.target)
-    return _Runner(image, loops=bool(plan.repeats))
+    return Runner(image, loops=bool(plan.repeats))
 
 
 def _require_features(needed: str, target: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections import deque
@@ -12,7 +13,36 @@ from gpucomp import config
 from gpucomp.runtime.stopping import Stop
 
 LARGEST_POOL = 256
-Job = tuple[Callable[[int], None], int]  # what a thread does, and its number among those of the run
+CACHE_LINE = 64
+
+
+class Bell:
+    """A word in memory to which one helper listens in native code, without the interpreter's lock.
+
+    A thread that waits in a queue is woken by the system, which takes some tens of microseconds.
+
+    heard   the number of the last ring that the helper knows
+    """
+
+    def __init__(self) -> None:
+        self._memory = (ctypes.c_uint64 * (2 * CACHE_LINE // 8))()
+        self.address = -(-ctypes.addressof(self._memory) // CACHE_LINE) * CACHE_LINE  # no other word is in its line
+        self._word = ctypes.c_uint64.from_address(self.address)
+        self.heard = 0
+
+    @property
+    def next(self) -> int:
+        """The number of the next ring."""
+        return self._word.value + 1
+
+    def ring(self) -> None:
+        self._word.value += 1
+
+
+Work = Callable[
+    [int, Bell], None
+]  # by a thread, with its number among those of the run, which may listen to its bell then
+Job = tuple[Work, int, int]  # work, the number, and that of the ring which tells of it
 
 
 def available_threads() -> int:
@@ -31,7 +61,7 @@ class Workers:
         self._lock = threading.Lock()
         self._seats = self._free = 0
         self._waiting: deque[threading.Lock] = deque()
-        self._idle: list[SimpleQueue[Job]] = []
+        self._idle: list[_Helper] = []
         self._started = 0
 
     def take(self, wanted: int, stop: Stop | None = None) -> int:
@@ -79,31 +109,45 @@ class Workers:
             self._free -= 1
             self._waiting.popleft().release()
 
-    def start(self, work: Callable[[int], None], threads: int) -> list[SimpleQueue[Job]]:
-        """Let helpers call ``work(1)`` to ``work(threads - 1)``. What is returned goes to ``rest`` when their run has ended."""
+    def start(self, work: Work, threads: int) -> list[_Helper]:
+        """Let helpers do ``work`` as threads 1 to ``threads - 1``. What is returned goes to ``rest`` when their run has ended.
+
+        The caller is to give up the interpreter's lock soon: helpers that listen want it.
+        """
         with self._lock:
             helpers = [self._idle.pop() if self._idle else self._new() for _ in range(threads - 1)]
-        for number, jobs in enumerate(helpers, 1):
-            jobs.put((work, number))
+        for number, helper in enumerate(helpers, 1):
+            helper.jobs.put((work, number, helper.bell.next))
+        for helper in helpers:
+            helper.bell.ring()
         return helpers
 
-    def rest(self, helpers: list[SimpleQueue[Job]]) -> None:
+    def rest(self, helpers: list[_Helper]) -> None:
         """Let other runs use the helpers. One that is late does their job after this one."""
         with self._lock:
             self._idle += helpers
 
-    def _new(self) -> SimpleQueue[Job]:
-        jobs: SimpleQueue[Job] = SimpleQueue()
+    def _new(self) -> _Helper:
+        helper = _Helper()
         self._started += 1
-        threading.Thread(target=_work, args=(jobs,), name=f"gpucomp-{self._started}", daemon=True).start()
-        return jobs
+        threading.Thread(target=helper.work, name=f"gpucomp-{self._started}", daemon=True).start()
+        return helper
 
 
-def _work(jobs: SimpleQueue[Job]) -> None:
-    while True:
-        work, number = jobs.get()  # a late thread keeps alive what it works on
-        work(number)
-        del work
+class _Helper:
+    """A thread's jobs, and its bell."""
+
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[Job] = SimpleQueue()
+        self.bell = Bell()
+
+    def work(self) -> None:
+        """What the thread does."""
+        while True:
+            # the ring of this job, not the last one: a late helper then does not listen while the next job waits
+            work, number, self.bell.heard = self.jobs.get()
+            work(number, self.bell)
+            del work  # which keeps alive what a late thread works on
 
 
 workers = Workers()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from gpucomp import config
+from gpucomp.artifact.elf import Image
 from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.ir.launch_list import CHAINS, STEPS
@@ -24,7 +25,7 @@ from gpucomp.expr.core import axes_of, call, hole, load
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
 from gpucomp.runtime import cpu as runtime
-from gpucomp.runtime import estimates, workers
+from gpucomp.runtime import estimates, runner, workers
 from gpucomp.runtime.cpu import CpuProgram
 from gpucomp.runtime.native import CLAIMED, Table, address_of, aligned
 from gpucomp.targets import cpu
@@ -32,6 +33,7 @@ from tests.native import default_schedule
 
 ROWS, COLS = 211, 513
 BYTES = ROWS * COLS * 4
+PATIENCE = 60.0  # seconds
 SHAPE = (ROWS, COLS)
 
 
@@ -136,6 +138,63 @@ def test_a_thread_that_never_comes_holds_up_nobody(monkeypatch: pytest.MonkeyPat
     found = program.run({"x": image()})["y"]
 
     np.testing.assert_allclose(found, expected(image()), rtol=1e-5)
+
+
+def test_a_helper_that_listens_hears_of_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, binaries = chain()
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
+    bell, native = workers.Bell(), program._runner
+    assert native is not None
+    call = (program._launches.table.address, 0, 0, program._context_address, 2, 0, (), 0)  # of no launches
+    native.help(call, 1, bell)  # nobody rings: it gives up
+
+    monkeypatch.setattr(runner, "LISTENS", 1 << 60)
+    bell.ring()
+    native.help(call, 1, bell)  # this ring is not the one that is known
+
+    bell.heard = 1
+    listener = threading.Thread(target=native.help, args=(call, 1, bell), daemon=True)
+    listener.start()
+    time.sleep(0.01)
+    assert listener.is_alive()
+    bell.ring()
+    listener.join(PATIENCE)
+    assert not listener.is_alive()
+    assert bell.address % workers.CACHE_LINE == 0
+
+
+def test_a_late_helper_does_not_listen_while_a_job_waits() -> None:
+    """It knows the ring of the job that it does, not the last one."""
+    crew, done, rung = workers.Workers(), threading.Event(), []
+    held = threading.Event()
+
+    def slow(number: int, bell: workers.Bell) -> None:
+        held.wait(PATIENCE)
+
+    def quick(number: int, bell: workers.Bell) -> None:
+        rung.append(bell.next - 1 - bell.heard)
+        done.set()
+
+    helpers = crew.start(slow, 2)
+    for _ in range(3):
+        crew.rest(helpers)
+        assert crew.start(quick, 2) == helpers
+    held.set()
+
+    assert done.wait(PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while len(rung) < 3 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert rung == [2, 1, 0]
+
+
+def test_machine_code_of_earlier_versions_has_nobody_who_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "has", lambda self, name: False)
+    plan, binaries = chain()
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
+
+    for _ in range(3):
+        np.testing.assert_allclose(program.run({"x": image()})["y"], expected(image()), rtol=1e-5)
 
 
 def test_a_run_of_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,7 +516,7 @@ def test_a_thread_that_comes_late_for_another_table_does_not_note_in_this_run(mo
     room = np.zeros((2, len(longer), 2), np.int64)
     program._clocks = room[:, : len(program._launches.table)]
     program._notes = tuple(address_of(clocks) for clocks in program._clocks)
-    late: list[Callable[[int], None]] = []
+    late: list[workers.Work] = []
     monkeypatch.setattr(workers.workers, "start", lambda work, threads: late.append(work) or [])
     with program._seated(2):
         program.run_native(longer, 0, len(longer), True)
@@ -466,7 +525,7 @@ def test_a_thread_that_comes_late_for_another_table_does_not_note_in_this_run(mo
 
     def run_native(*args: Any, **named: Any) -> None:
         for work in held:
-            work(1)
+            work(1, workers.Bell())
         CpuProgram.run_native(program, *args, **named)
 
     monkeypatch.setattr(program, "run_native", run_native)

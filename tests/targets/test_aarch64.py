@@ -19,7 +19,7 @@ from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.device import processor
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.kernel.interpreter import expected
-from gpucomp.runtime import cpu as runtime
+from gpucomp.runtime.runner import Runner
 from gpucomp.targets import cpu
 from gpucomp.targets.isa import AARCH64
 from testing.kernels import add_relu, matmul
@@ -100,14 +100,15 @@ def emulated(monkeypatch):
         assert not loops
         Processor().call(image.address("gc_alone"), table, first, last, context, notes or 0, 0)
 
-    opened = runtime._Runner.__init__
+    opened = Runner.__init__
 
     def made(self, image, *, loops):
         opened(self, image, loops=loops)
         self.alone = self.brief = partial(alone, image)
+        self._help = None
 
-    monkeypatch.setattr(runtime._Runner, "__init__", made)
-    monkeypatch.setattr(runtime._Runner, "enter", enter)
+    monkeypatch.setattr(Runner, "__init__", made)
+    monkeypatch.setattr(Runner, "enter", enter)
 
 
 @elsewhere

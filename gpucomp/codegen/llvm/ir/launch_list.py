@@ -226,6 +226,37 @@ end:
   ret void
 }
 
+; gc_run_loops, then listens to a bell for the next run: until the word there is no longer %known, or so many spins are over.
+; After the bell it waits for %delay spins more: whoever rings is about to give up the interpreter's lock, which this thread
+; wants.
+define void @gc_help(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes,
+    ptr %loops, ptr %bell, i64 %known, i64 %spins, i64 %delay) #1 {
+entry:
+  call void @gc_run_loops(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes,
+    ptr %loops)
+  br label %listen
+listen:
+  %n = phi i64 [ 0, %entry ], [ %more, %silent ]
+  %heard = load atomic i64, ptr %bell acquire, align 8
+  %rung = icmp ne i64 %heard, %known
+  br i1 %rung, label %wait, label %silent
+silent:
+  PAUSE
+  %more = add i64 %n, 1
+  %patient = icmp slt i64 %more, %spins
+  br i1 %patient, label %listen, label %end
+wait:
+  %left = phi i64 [ %delay, %listen ], [ %less, %on ]
+  %some = icmp sgt i64 %left, 0
+  br i1 %some, label %on, label %end
+on:
+  PAUSE
+  %less = sub i64 %left, 1
+  br label %wait
+end:
+  ret void
+}
+
 ; the launch after launch l of a step, and its step
 define internal { i64, i64 } @gc_onward(i64 %l, i64 %step, ptr %loop) alwaysinline #1 {
 entry:
