@@ -279,13 +279,47 @@ def test_a_wrong_input_is_told_by_both_names():
 def test_a_wrong_output_name_raises_what_onnxruntime_raises():
     same(lambda ort: session(ort, models.affine()).run(["nope"], {"x": X}))
     same(lambda ort: session(ort, models.affine()).run("z", {"x": X}))
+    same(lambda ort: session(ort, models.affine()).run([5], {"x": X}))
+
+
+@BOTH
+def test_names_of_outputs_may_come_from_an_iterator(ort):
+    assert len(session(ort, models.affine()).run((name for name in ["z"]), {"x": X})) == 1
+
+
+@BOTH
+def test_an_input_of_another_name_may_be_none(ort):
+    assert len(session(ort, models.affine()).run(None, {"x": X, "q": None})) == 2
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (np.array([b"a", b"bcd"]), ["a", "bcd"]),
+        (np.array(["a", 3.5, None], object), ["a", "3.5", "None"]),
+        ([b"a", 3], ["b'a'", "3"]),
+    ],
+    ids=["bytes", "objects", "list"],
+)
+def test_what_is_given_as_a_text_becomes_one(ort, given, wanted):
+    assert session(ort, models.of_texts()).run(None, {"t": given})[0].tolist() == wanted
+
+
+@BOTH
+def test_an_override_of_a_free_dimension_is_in_the_shapes(ort):
+    options = ort.SessionOptions()
+    options.add_free_dimension_override_by_name("rows", 2)
+    made = ort.InferenceSession(models.affine(), options, providers=CPU)
+
+    assert [a.shape for a in (*made.get_inputs(), *made.get_outputs())] == [[2, 3], [2, 3], [2]]
 
 
 def test_models_that_are_none_raise_what_onnxruntime_raises(tmp_path):
     damaged = tmp_path / "damaged.onnx"
     damaged.write_bytes(b"no model")
 
-    for model in (tmp_path / "missing.onnx", damaged, b"no model", 5):
+    for model in (tmp_path / "missing.onnx", damaged, b"no model", b"", "", 5):
         same(lambda ort, model=model: ort.InferenceSession(model, providers=CPU))
 
 
@@ -394,6 +428,7 @@ def test_a_profile_is_one_that_chrome_reads(tmp_path, monkeypatch):
     made.run(None, {"x": X})
     made.run(None, {"x": X})
 
+    began = made.get_profiling_start_time_ns()
     file = made.end_profiling()
 
     events = json.loads((tmp_path / file).read_text())
@@ -401,7 +436,7 @@ def test_a_profile_is_one_that_chrome_reads(tmp_path, monkeypatch):
     assert [e["name"] for e in events if e["cat"] == "Session"] == ["model_run", "model_run"]
     assert all(e["ph"] == "X" and e["dur"] > 0 for e in events)
     assert any(e["cat"] == "Node" for e in events)
-    assert made.get_profiling_start_time_ns() == 0
+    assert made.get_profiling_start_time_ns() == began > 0
     assert session(gpucomp.ort, models.affine()).end_profiling() == ""
 
 
