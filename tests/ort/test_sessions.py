@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -313,6 +315,34 @@ def test_an_override_of_a_free_dimension_is_in_the_shapes(ort):
     made = ort.InferenceSession(models.affine(), options, providers=CPU)
 
     assert [a.shape for a in (*made.get_inputs(), *made.get_outputs())] == [[2, 3], [2, 3], [2]]
+
+
+def test_a_refusal_that_is_met_again_keeps_no_inputs():
+    """An exception that is raised again and again has the frames of every run, and these have its inputs."""
+    made, left = session(gpucomp.ort, models.of_thousands()), []
+    for _ in range(3):
+        x = np.ones((3, 13), np.float32)
+        left.append(weakref.ref(x))
+        with pytest.raises(gpucomp.ort.capi.onnxruntime_pybind11_state.Fail) as told:
+            made.run(None, {"x": x})
+        left.append(str(told.value))
+        del x, told
+    gc.collect()
+
+    assert [one() is None for one in left[::2]] == [True] * 3
+    assert len(set(left[1::2])) == 1
+
+
+def test_a_refusal_that_is_met_again_is_another_exception():
+    made = session(gpucomp.ort, models.of_thousands())
+    causes = []
+    for _ in range(3):
+        with pytest.raises(gpucomp.ort.capi.onnxruntime_pybind11_state.Fail) as told:
+            made.run(None, {"x": np.ones((3, 13), np.float32)})
+        causes.append(told.value.__cause__)
+
+    assert len({id(cause) for cause in causes}) == 3
+    assert len({(type(cause), str(cause), cause.code, cause.in_shell) for cause in causes}) == 1
 
 
 def test_models_that_are_none_raise_what_onnxruntime_raises(tmp_path):
