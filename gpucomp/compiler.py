@@ -25,6 +25,7 @@ from gpucomp.ir.example import example_now, exemplified
 from gpucomp.ir.graph import Graph, Value
 from gpucomp.ir.instance import nonempty
 from gpucomp.ir.passes import PassRecord
+from gpucomp.ir.polynomial import NotPolynomial
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.pipeline import KernelPass
@@ -186,6 +187,8 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
                     break
     except (ScheduleError, UnsupportedError) as error:
         return Refusal(error.message)
+    except NotPolynomial as error:  # something computes with sizes what no formula says
+        return Refusal(str(error))
     if refused:
         return Refusal(next(iter(refused.values())).message)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.plan.kernels}

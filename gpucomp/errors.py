@@ -69,6 +69,15 @@ class GpucompError(Exception):
         super().__init__(f"{self.code} {self.message}")
 
 
+def again(error: GpucompError) -> GpucompError:
+    """A new exception that says what ``error`` says. An exception that is kept must not be raised itself: with each time its
+    traceback grows by the frames, and these have the arguments of the calls.
+    """
+    made = type(error).__new__(type(error), *error.args)
+    vars(made).update(vars(error))
+    return made
+
+
 FOREIGN: dict[str, str] = {}  # modules and packages that the user named, such as plug-ins, and what to call each
 
 

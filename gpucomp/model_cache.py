@@ -143,6 +143,7 @@ class ModelCache:
                 return
             told = [type(error).__name__, error.message, error.code, error.in_shell]
             files.write(self.description, json.dumps({"key": self.key, "data": {}, "refused": told}).encode())
+            files.trim(self.folder, config.current().cache_bytes)
         except OSError as problem:
             log.warning("that the model cannot be compiled is not cached: %s: %s", self.folder, problem)
 

@@ -40,7 +40,7 @@ from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dim import ANY
 from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.graph import Constant, Graph, Sizes, Value
-from gpucomp.ir.size import hint, is_zero, same, value_at
+from gpucomp.ir.size import Size, hint, is_zero, same, value_at
 from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Scatter, is_kernel_of
 from gpucomp.kernel.example import example_of
@@ -133,6 +133,12 @@ class _Builder:
 
     def add_host_step(self, number: int, step: HostStep) -> None:
         launch = self._launch(number, step)
+        for name, value in step.node.attrs.items():
+            if any(isinstance(part, Size) for part in (value if isinstance(value, tuple) else (value,))):
+                raise UnsupportedError(
+                    f"{launch.name}: {name} of {step.node.op.name}, which the host computes, differs from run to run",
+                    code="GPC4014",
+                )
         self.launches.append(replace(launch, host=step.node.op.name, attributes=dict(step.node.attrs)))
 
     def add_kernel_step(self, number: int, step: KernelStep, item: Rendered) -> None:

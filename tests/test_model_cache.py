@@ -84,6 +84,19 @@ def test_a_model_that_cannot_be_compiled_is_refused_again_without_the_compiler(f
     assert len(compilations) == 2
 
 
+def test_refusals_take_no_more_than_the_cache_may(folder):
+    """Each takes a block of a disk, though it is a few hundred bytes."""
+    with config.using(cache_bytes=3 * files.BLOCK):
+        for rows in range(5, 10):
+            proto = model(
+                [node("Reshape", ["x", "shape"], ["y"])], [value("x", (rows, 3))], weights={"shape": np.array([4, 400])}
+            )
+            with pytest.raises(gpucomp.ModelError):
+                gpucomp.compile(proto)
+
+    assert len(models_in(folder)) == 3
+
+
 def test_errors_of_other_kinds_are_not_kept(folder, compilations):
     for _ in range(2):
         with pytest.raises(gpucomp.ModelError, match="GPC3016"):

@@ -18,13 +18,17 @@ from pathlib import Path
 
 MAX_ENTRY = 2 << 30  # bytes
 ABANDONED = 3600  # seconds after which a file that was never renamed belongs to a process that was killed
+BLOCK = 4096  # bytes that the smallest file takes on most disks
 DIGEST = hashlib.sha256().digest_size
 KINDS = ("exports", "kernels", "models")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """All files with one key. ``used`` is when it was last read or written, in seconds since 1970."""
+    """All files with one key, and what they take on a disk: the description of a refusal is small, and there can be many.
+
+    ``used`` is when it was last read or written, in seconds since 1970.
+    """
 
     kind: str
     key: str
@@ -104,7 +108,11 @@ def _grouped(files: Iterable[tuple[str, Path, os.stat_result]]) -> list[Entry]:
             found.setdefault((kind, path.stem), []).append((path, status))
     made = [
         Entry(
-            kind, key, tuple(p for p, _ in files), sum(s.st_size for _, s in files), max(s.st_mtime for _, s in files)
+            kind,
+            key,
+            tuple(p for p, _ in files),
+            sum(-(-s.st_size // BLOCK) * BLOCK for _, s in files),
+            max(s.st_mtime for _, s in files),
         )
         for (kind, key), files in found.items()
     ]

@@ -19,6 +19,10 @@ Exact = int | Fraction
 Interval = tuple[Exact, Exact]
 
 
+class NotPolynomial(ValueError):
+    """What was asked for has no formula, or too long a one. A model can be compiled for one set of sizes all the same."""
+
+
 class Atom(Protocol):
     """A whole number that each run decides. Hashable, and equal to others of the same formula."""
 

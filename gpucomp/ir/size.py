@@ -25,6 +25,7 @@ from gpucomp.ir.polynomial import (
     Atom,
     Exact,
     Interval,
+    NotPolynomial,
     Symbol,
     Terms,
     added,
@@ -200,7 +201,7 @@ class Size:
 
     def __pow__(self, power: int) -> Any:
         if power < 0:
-            raise ValueError(f"{self} to the power {power} is not a polynomial")
+            raise NotPolynomial(f"{self} to the power {power} is not a polynomial")
         result: Any = 1
         for _ in range(power):
             result = self * result
@@ -359,7 +360,7 @@ def _by_size(top: Operand, bottom: Size) -> Any:
 
 
 def _exactly(top: Operand, bottom: Operand) -> Any:
-    """``top / bottom`` where that is a polynomial. Raises ``ValueError`` if it is not, ``ZeroDivisionError`` for 0."""
+    """``top / bottom`` where that is a polynomial. Raises ``NotPolynomial`` if it is not, ``ZeroDivisionError`` for 0."""
     if not isinstance(bottom, Size):
         return made({monomial: plain(Fraction(c) / Fraction(bottom)) for monomial, c in terms_of(top).items()})
     if len(bottom.terms) == 1:
@@ -369,7 +370,7 @@ def _exactly(top: Operand, bottom: Operand) -> Any:
             return made(cast(Terms, left))
     if (factor := _multiple(top, bottom)) is not None:
         return factor
-    raise ValueError(f"{_within(top)} / {_within(bottom)} is not a polynomial")
+    raise NotPolynomial(f"{_within(top)} / {_within(bottom)} is not a polynomial")
 
 
 def _multiple(top: Operand, bottom: Size) -> Exact | None:
@@ -383,9 +384,9 @@ def _multiple(top: Operand, bottom: Size) -> Exact | None:
 
 
 def affordable(atom: Quotient | Choice) -> Quotient | Choice:
-    """``atom``. Raises ``ValueError`` if its formula is too long: formulas share parts, and are walked as trees."""
+    """``atom``. Raises ``NotPolynomial`` if its formula is too long: formulas share parts, and are walked as trees."""
     if atom.cost > MOST_ATOMS:
-        raise ValueError(f"a formula of more than {MOST_ATOMS} parts")
+        raise NotPolynomial(f"a formula of more than {MOST_ATOMS} parts")
     return atom
 
 

@@ -27,7 +27,7 @@ from gpucomp.expr.core import (
     select,
     var,
 )
-from gpucomp.ir.size import Size, hint
+from gpucomp.ir.size import Size, hint, same
 from gpucomp.ir.types import F32, DType, TensorType
 from gpucomp.ops.registry import compute_type, expect, op
 
@@ -80,6 +80,8 @@ def _open_place(extent: Any, size: Any, mode: str) -> _Place:
 
 
 def _place(extent: int, size: int, scale: float | None, mode: str, roi: tuple[float, float]) -> _Place:
+    if isinstance(extent, Size) and scale in (None, 1) and same(size, extent) and _is_whole(mode, roi):
+        return _Place(1, 0, 1, extent, Fraction(1))
     if scale is None:
         return _open_place(extent, size, mode)
     if isinstance(extent, Size):  # a scale that is the same in every run
@@ -114,6 +116,11 @@ def _place(extent: int, size: int, scale: float | None, mode: str, roi: tuple[fl
     if max(abs(place.a) * max(size, 1), abs(place.b), d * max(extent, 1)) >= 1 << 61:
         raise ValueError(f"the scale {scale} or the roi {list(roi)} has too many digits for exact positions: round it")
     return place
+
+
+def _is_whole(mode: str, roi: tuple[float, float]) -> bool:
+    """Whether all of an axis is resized."""
+    return mode != "tf_crop_and_resize" or roi == (0.0, 1.0)
 
 
 def _is_close(scale: float, quotient: float) -> bool:
@@ -188,6 +195,12 @@ def _inside(at: Expr, extent: int) -> Expr:
     return call("min", call("max", at, 0), extent - 1)
 
 
+def _beyond_floor(place: _Place, n: Expr, kind: DType) -> Expr:
+    """The part of the position ``n / d`` after its floor. A size that each run decides has no reciprocal as a formula."""
+    rest = cast(n % place.d, kind)
+    return rest / place.d if isinstance(place.d, Size) else rest * (1 / place.d)
+
+
 def cubic_weight(distance: Expr, a: float) -> Expr:
     """Cubic convolution (Keys, 1981): one polynomial for distances up to 1, one for distances up to 2."""
     near = ((distance * (a + 2)) - (a + 3)) * distance * distance + 1
@@ -257,7 +270,7 @@ def _lerp(x: TensorType, places: list[_Place], axes: tuple[Var, ...], kind: DTyp
     if place.d == 1:
         return low
     high = _lerp(x, places, axes, kind, (*at, _inside(floor + 1, place.extent)))
-    weight = cast(n % place.d, kind) * (1 / place.d)
+    weight = _beyond_floor(place, n, kind)
     return low * (1 - weight) + high * weight
 
 
@@ -285,7 +298,7 @@ def _weighted(
         n = place.numerator(i)
 
         def tap_weight(tap: Expr, place: _Place = place, n: Expr = n, first: int = first, scale: float = scale) -> Expr:
-            offset = cast(tap + first, kind) - cast(n % place.d, kind) * (1 / place.d)
+            offset = cast(tap + first, kind) - _beyond_floor(place, n, kind)
             distance = call("abs", offset if scale == 1 else offset * scale)
             value = cubic_weight(distance, a) if mode == "cubic" else call("max", 1 - distance, 0)
             if not exclude_outside:

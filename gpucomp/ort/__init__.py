@@ -7,7 +7,7 @@
 For programs that import onnxruntime themselves, before they do: ``gpucomp.ort.install()``.
 
 The interface is that of onnxruntime 1.32. ``gpucomp.ort.options.TABLE`` says what each option does; ``MISSING`` lists what
-onnxruntime exports and this does not, with the reason.
+onnxruntime has and this does not, with the reason: also names of its classes and of ``capi``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from gpucomp.ort.enums import (
     OrtMemType,
     OrtSparseFormat,
 )
+from gpucomp.ort.missing import MISSING
 from gpucomp.ort.model import ModelMetadata, NodeArg
 from gpucomp.ort.options import RunOptions, SessionOptions
 from gpucomp.ort.providers import get_all_providers, get_available_providers
@@ -40,45 +41,6 @@ version = __version__
 package_name = "onnxruntime"
 cuda_version = ""
 SessionIOBinding = IOBinding
-_PLUGIN = "there are no plug-in providers"
-_LORA = "there are no LoRA adapters"
-_PACKAGE = "there are no model packages and EPContext nodes; gpucomp compile writes .gpuc files"
-_ALLOCATOR = "memory is planned by the compiler"
-MISSING = {
-    "AdapterFormat": _LORA,
-    "LoraAdapter": _LORA,
-    "ModelCompiler": _PACKAGE,
-    "ModelPackage": _PACKAGE,
-    "ModelPackageComponentContext": _PACKAGE,
-    "ModelPackageContext": _PACKAGE,
-    "ModelPackageOptions": _PACKAGE,
-    "ModelPackageWriteMode": _PACKAGE,
-    "OrtArenaCfg": _ALLOCATOR,
-    "OrtCompileApiFlags": _PACKAGE,
-    "OrtDeviceVendorId": _PLUGIN,
-    "OrtEpAssignedNode": _PLUGIN,
-    "OrtEpAssignedSubgraph": _PLUGIN,
-    "OrtEpContextData": _PACKAGE,
-    "OrtEpContextDataBuffer": _PACKAGE,
-    "OrtEpDevice": _PLUGIN,
-    "OrtExecutionProviderDevicePolicy": _PLUGIN,
-    "OrtExternalInitializerInfo": "weights are those of the file, or beside it",
-    "OrtHardwareDevice": _PLUGIN,
-    "OrtHardwareDeviceType": _PLUGIN,
-    "OrtMemoryInfoDeviceType": _PLUGIN,
-    "OrtSyncStream": "run(..., stream=) of gpucomp's executables takes streams",
-    "create_and_register_allocator": _ALLOCATOR,
-    "create_and_register_allocator_v2": _ALLOCATOR,
-    "get_ep_devices": _PLUGIN,
-    "has_collective_ops": "one process runs a model",
-    "register_execution_provider_library": _PLUGIN,
-    "unregister_execution_provider_library": _PLUGIN,
-    "set_default_logger_callback": "there is no log",
-    "import_capi_exception": "a part of how onnxruntime is installed",
-    "onnxruntime_validation": "a part of how onnxruntime is installed",
-    "print_debug_info": "gpucomp doctor prints what is installed",
-}
-
 __all__ = [
     "ExecutionMode",
     "ExecutionOrder",

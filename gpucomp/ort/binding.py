@@ -21,25 +21,25 @@ class IOBinding:
     """
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.session = session
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, tuple[str, Any]] = {}  # the device, and the memory if there is any
         self.results: dict[str, Any] = {}
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Bind an input to a numpy array. Raises ``RuntimeError`` for a name that is no input."""
-        self._require(name, self._session.get_inputs())
+        self._require(name, self.session.get_inputs())
         self.inputs[name] = arr_on_cpu
 
     def bind_input(
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
     ) -> None:
         """Bind an input to memory at an address. ``element_type`` is a numpy type or a number of ONNX."""
-        self._require(name, self._session.get_inputs())
+        self._require(name, self.session.get_inputs())
         self.inputs[name] = array_at(buffer_ptr, device_type, shape, _dtype(element_type))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        self._require(name, self._session.get_inputs())
+        self._require(name, self.session.get_inputs())
         self.inputs[name] = ortvalue.value
 
     def bind_output(
@@ -53,14 +53,18 @@ class IOBinding:
     ) -> None:
         """Bind an output to memory at an address, or to a device, where each run makes an array. Raises ``ValueError``."""
         if buffer_ptr is None:
-            self.outputs[name] = device_type, None
+            self._bind(name, device_type, None)
             return
         if element_type is None or shape is None:
             raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
-        self.outputs[name] = device_type, array_at(buffer_ptr, device_type, shape, _dtype(element_type))
+        self._bind(name, device_type, array_at(buffer_ptr, device_type, shape, _dtype(element_type)))
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        self.outputs[name] = ortvalue.device_name(), ortvalue.value
+        self._bind(name, ortvalue.device_name(), ortvalue.value)
+
+    def _bind(self, name: str, device: str, memory: Any) -> None:
+        self.outputs[name] = device, memory
+        self.results.pop(name, None)
 
     def synchronize_inputs(self) -> None:
         """Without effect: a run waits for its inputs."""
@@ -69,8 +73,8 @@ class IOBinding:
         """Without effect: results are complete when a run returns."""
 
     def get_outputs(self) -> list[OrtValue]:
-        """The outputs of the last run, in the order in which they were bound."""
-        return [OrtValue(self.results[name]) for name in self.outputs if name in self.results]
+        """The outputs of the last run, in the order in which they were bound; those that no run gave yet as they were bound."""
+        return [OrtValue(self.results.get(name, memory)) for name, (_, memory) in self.outputs.items()]
 
     def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
         return self.get_outputs()

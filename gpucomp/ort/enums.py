@@ -5,7 +5,17 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class GraphOptimizationLevel(IntEnum):
+class Named(IntEnum):
+    """Numbers that are printed as onnxruntime's: by their names."""
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __format__(self, form: str) -> str:
+        return format(str(self), form)
+
+
+class GraphOptimizationLevel(Named):
     """How much a graph is rewritten. gpucomp compiles in one way, whatever is asked for."""
 
     ORT_DISABLE_ALL = 0
@@ -15,14 +25,14 @@ class GraphOptimizationLevel(IntEnum):
     ORT_ENABLE_ALL = 99
 
 
-class ExecutionMode(IntEnum):
+class ExecutionMode(Named):
     """Whether operators run side by side."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
-class ExecutionOrder(IntEnum):
+class ExecutionOrder(Named):
     """In which order operators run."""
 
     DEFAULT = 0
@@ -30,7 +40,7 @@ class ExecutionOrder(IntEnum):
     MEMORY_EFFICIENT = 2
 
 
-class OrtMemType(IntEnum):
+class OrtMemType(Named):
     """Kinds of memory."""
 
     CPU_INPUT = -2
@@ -39,7 +49,7 @@ class OrtMemType(IntEnum):
     DEFAULT = 0
 
 
-class OrtAllocatorType(IntEnum):
+class OrtAllocatorType(Named):
     """Kinds of allocators."""
 
     INVALID = -1
@@ -47,14 +57,14 @@ class OrtAllocatorType(IntEnum):
     ORT_ARENA_ALLOCATOR = 1
 
 
-class OrtDeviceMemoryType(IntEnum):
+class OrtDeviceMemoryType(Named):
     """Kinds of a device's memory."""
 
     DEFAULT = 0
     HOST_ACCESSIBLE = 5
 
 
-class OrtSparseFormat(IntEnum):
+class OrtSparseFormat(Named):
     """Formats of sparse tensors, which are refused."""
 
     ORT_SPARSE_UNDEFINED = 0

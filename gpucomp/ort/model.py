@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ ELEMENTS = {
 }
 NUMBERS = {name: number for number, name in ELEMENTS.items()}
 Size = int | str | None  # as NodeArg.shape has them: a number, a dimension's name, or unknown
+Fixed = Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,24 +113,24 @@ def type_text(proto: TypeProto) -> str:
             return ""
 
 
-def inputs_of(graph: GraphProto) -> list[NodeArg]:
-    """The inputs that each run must be given."""
+def inputs_of(graph: GraphProto, fixed: Fixed) -> list[NodeArg]:
+    """The inputs that each run must be given. ``fixed`` has the sizes of dimensions by their names in the file."""
     constants = {tensor.name for tensor in graph.initializer}
-    return [_node_arg(info) for info in graph.input if info.name not in constants]
+    return [_node_arg(info, fixed) for info in graph.input if info.name not in constants]
 
 
 def overridable(graph: GraphProto) -> list[NodeArg]:
     """The inputs that have a value in the file. Here they are constants."""
     constants = {tensor.name for tensor in graph.initializer}
-    return [_node_arg(info) for info in graph.input if info.name in constants]
+    return [_node_arg(info, {}) for info in graph.input if info.name in constants]
 
 
-def outputs_of(graph: GraphProto, known: Sequence[TensorSpec] = ()) -> list[NodeArg]:
+def outputs_of(graph: GraphProto, fixed: Fixed, known: Sequence[TensorSpec] = ()) -> list[NodeArg]:
     """The outputs. ``known`` are those of the executable: they have shapes where the file has none."""
     shapes = {spec.name: [_size(n) for n in spec.shape] for spec in known}
     found = []
     for info in graph.output:
-        arg = _node_arg(info)
+        arg = _node_arg(info, fixed)
         has_shape = arg.is_tensor and info.type.tensor_type.HasField("shape")
         found.append(arg if has_shape or arg.name not in shapes else NodeArg(arg.name, arg.type, shapes[arg.name]))
     return found
@@ -153,11 +154,11 @@ def metadata_of(proto: ModelProto) -> ModelMetadata:
     )
 
 
-def _node_arg(info: ValueInfoProto) -> NodeArg:
+def _node_arg(info: ValueInfoProto, fixed: Fixed) -> NodeArg:
     shape: list[Size] = []
     if info.type.WhichOneof("value") == "tensor_type" and info.type.tensor_type.HasField("shape"):
         for dim in info.type.tensor_type.shape.dim:
-            open_size = dim.dim_param or None
+            open_size = fixed.get(dim.dim_param, dim.dim_param or None)
             shape.append(dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else open_size)
     return NodeArg(info.name, type_text(info.type), shape)
 

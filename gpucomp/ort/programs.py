@@ -17,7 +17,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, TypeProto
 
 from gpucomp.compiling import compile
-from gpucomp.errors import InputError, ModelError, UnsupportedError, quote
+from gpucomp.errors import GpucompError, InputError, ModelError, UnsupportedError, again, quote
 from gpucomp.ir.dim import ANY, MOST, NAME, Dim
 from gpucomp.ir.dims import has_dims
 from gpucomp.loading import load
@@ -59,7 +59,7 @@ class Programs:
         self._constants = _deciding_branches(graph)
         self.reset()
         _all.add(self)
-        self._kept: OrderedDict[Key, Executable | UnsupportedError | ModelError] = OrderedDict()
+        self._kept: OrderedDict[Key, Executable | GpucompError] = OrderedDict()
         self._choices: set[Key] = set()  # values of the inputs that choose branches
         self._singles: dict[Key, Executable] = {}  # by values of the constants: those for any size
         self.first: Executable | None = None
@@ -150,14 +150,18 @@ class Programs:
                 found = compile(model or self._model, shapes=shapes or None, constants=dict(values) or None, **how)
                 found.use_threads(self._threads)
             except NotCompiled as error:
-                found = error.with_traceback(None)
-            self._kept[key] = found
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+                self._keep(key, again(error))
+                raise
+            self._keep(key, found)
         self._kept.move_to_end(key)
-        if isinstance(found, NotCompiled):
-            raise found
+        if isinstance(found, GpucompError):
+            raise again(found)
         return found
+
+    def _keep(self, key: Key, found: Executable | GpucompError) -> None:
+        self._kept[key] = found
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
 
     def _widen(self, feed: Feed) -> None:
         """Let the ranges of dimensions reach twice the sizes of ``feed`` that lie beyond them."""

@@ -80,12 +80,17 @@ class InferenceSession(Session):
         super().__init__(bool(int(kwargs.get("enable_fallback", 1))))
         if not isinstance(path_or_bytes, (str, bytes, os.PathLike)):
             raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
+        if isinstance(path_or_bytes, str) and not path_or_bytes:
+            raise TypeError("a model's path or its bytes expected, found an empty string")
+        if isinstance(path_or_bytes, bytes) and not path_or_bytes:
+            raise error(InvalidArgument, "No graph was found in the protobuf.")
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
             raise TypeError(f"sess_options: SessionOptions expected, found {type(sess_options).__name__}")
         self._options = (sess_options or SessionOptions()).copied()
         self._model = path_or_bytes if isinstance(path_or_bytes, bytes) else Path(path_or_bytes)
         self._choose(providers if providers is not None else self._options.providers or None, provider_options)
         self._profile = Profile(self._options.profile_file_prefix) if self._options.enable_profiling else None
+        self._profile_began_ns = self._profile.began_ns if self._profile is not None else 0
         with translated():
             self._load()
 
@@ -111,13 +116,16 @@ class InferenceSession(Session):
         else:
             proto, _ = read(self._model)
             graph = proto.graph
-            self._programs = Programs(self._model, proto, self._arguments, threads=threads, fixed=self._fixed(graph))
+            fixed = self._fixed(graph)
+            self._programs = Programs(self._model, proto, self._arguments, threads=threads, fixed=fixed)
             first = self._programs.first
             self._meta = models.metadata_of(proto)
-            self._inputs, self._overridable = models.inputs_of(graph), models.overridable(graph)
-            self._outputs = models.outputs_of(graph, first.outputs if first is not None else ())
+            self._inputs, self._overridable = models.inputs_of(graph, fixed), models.overridable(graph)
+            self._outputs = models.outputs_of(graph, fixed, first.outputs if first is not None else ())
         self._names = [arg.name for arg in self._outputs]
+        self._inputs_by_name = {arg.name: arg for arg in self._inputs}
         self._dtypes = {arg.name: arg.dtype for arg in self._inputs if arg.is_tensor}
+        self._texts = {name for name, dtype in self._dtypes.items() if dtype.hasobject}
         if path := self._options.optimized_model_filepath:
             self._save(path)
 
@@ -236,7 +244,9 @@ class InferenceSession(Session):
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Run with bound inputs, into bound outputs. Raises ``RuntimeError``, as onnxruntime does."""
+        """Run with bound inputs, into bound outputs. Raises ``RuntimeError``; ``ValueError`` for another session's binding."""
+        if iobinding.session is not self:
+            raise ValueError("IOBinding must be used with the session that created it.")
         if not iobinding.outputs:
             raise RuntimeError("Error in execution: At least one output should be requested.")
         into = {name: array for name, (_, array) in iobinding.outputs.items() if array is not None}
@@ -249,33 +259,34 @@ class InferenceSession(Session):
             raise RuntimeError(f"Error in execution: {why}") from why
 
     def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
-        if not names:
-            return self._names
-        if isinstance(names, str):
-            raise TypeError(
-                "run(): incompatible function arguments: a sequence of output names expected, found a string"
-            )
-        for name in names:
+        found = [] if names is None else list(names)  # an iterator gives them once
+        if isinstance(names, str) or not all(isinstance(name, str) for name in found):
+            raise TypeError("run(): incompatible function arguments: a sequence of output names expected")
+        for name in found:
             if name not in self._names:
                 raise error(InvalidArgument, f"Invalid output name:{name}")
-        return names
+        return found or self._names
 
     def _feed(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs as gpucomp takes them: lists of a tensor's numbers become arrays."""
+        """The inputs as gpucomp takes them: lists become arrays, and what is given as a text becomes one. Of names that are no
+        inputs, those whose value is ``None`` are left out.
+        """
         names = given.keys()
         missing = [arg.name for arg in self._inputs if arg.name not in names and not arg.type.startswith("optional(")]
         if missing:
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(names)}).")
-        feed = dict(given)
+        feed = {name: value for name, value in given.items() if value is not None or name in self._inputs_by_name}
         for name, value in feed.items():
-            if type(value) is np.ndarray:
+            if type(value) is np.ndarray and value.dtype.kind not in "OS":
                 continue
             if isinstance(value, OrtValue):
                 feed[name] = value = value.value
             if name in self._dtypes and not hasattr(value, "dtype"):
                 if not isinstance(value, (list, tuple)):
                     raise RuntimeError(f"Unable to handle object of type {type(value)}")
-                feed[name] = _array_of(value, self._dtypes[name])
+                feed[name] = value = _array_of(value, self._dtypes[name])
+            if isinstance(value, np.ndarray) and value.dtype.kind in "OS" and name in self._texts:
+                feed[name] = _texts(value)
         return feed
 
     def _run(
@@ -317,11 +328,10 @@ class InferenceSession(Session):
 
     def _told(self, feed: Mapping[str, Any]) -> str:
         """What onnxruntime says of a wrong input, before what gpucomp says."""
-        args = {arg.name: arg for arg in self._inputs}
         for name, value in feed.items():
-            if name not in args:
+            if name not in self._inputs_by_name:
                 return f"Invalid input name: {name}: "
-            arg = args[name]
+            arg = self._inputs_by_name[name]
             if not arg.is_tensor or not isinstance(getattr(value, "dtype", None), np.dtype):
                 continue
             if (found := tensor_text(value.dtype)) != arg.type:
@@ -339,7 +349,7 @@ class InferenceSession(Session):
 
     def get_profiling_start_time_ns(self) -> int:
         """When profiling began, in nanoseconds of the machine's clock; 0 if it did not."""
-        return self._profile.began_ns if self._profile is not None else 0
+        return self._profile_began_ns
 
     def end_profiling(self) -> str:
         """Write the profile, and return its file's name; empty if ``enable_profiling`` was not set."""
@@ -358,3 +368,12 @@ def _array_of(value: Any, dtype: np.dtype) -> np.ndarray:
         return np.asarray(value, dtype)
     except (ValueError, TypeError, OverflowError) as why:
         raise RuntimeError(f"Could not create tensor from given input list: {why}") from why
+
+
+def _texts(array: np.ndarray) -> np.ndarray:
+    """Strings, of bytes in UTF-8 or of any objects, as onnxruntime makes them."""
+    if array.dtype.kind == "S":
+        return np.char.decode(array, "utf-8")
+    if all(isinstance(one, str) for one in array.flat):
+        return array
+    return np.array([str(one) for one in array.flat], object).reshape(array.shape)

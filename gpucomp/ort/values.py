@@ -103,9 +103,19 @@ class OrtValue:
 
     @classmethod
     def ortvalue_from_shape_and_type(
-        cls, shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+        cls,
+        shape: Sequence[int],
+        element_type: Any,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
+        memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
-        """A tensor of unspecified elements. ``element_type`` is a numpy type or a number of ONNX."""
+        """A tensor of unspecified elements. ``element_type`` is a numpy type or a number of ONNX. ``memory_info`` says the device
+        in the place of the others.
+        """
+        if memory_info is not None:
+            device_type = memory_info.name.lower()
         dtype = numpy_type(element_type) if isinstance(element_type, int) else np.dtype(element_type)
         if device_type == "cpu":
             return cls(np.empty(tuple(shape), dtype))
@@ -113,19 +123,30 @@ class OrtValue:
 
     @classmethod
     def from_dlpack(cls, data: Any) -> OrtValue:
-        """The memory of any array with ``__dlpack__``, or a copy of what numpy only reads."""
+        """The memory of any array with ``__dlpack__`` or of a capsule, or a copy of what numpy only reads.
+
+        Raises ``TypeError`` for another object.
+        """
+        if not hasattr(data, "__dlpack__"):
+            data = _Capsule(data)
         if data.__dlpack_device__()[0] not in CPU_MEMORY:
             return cls(_cupy("cuda").from_dlpack(data))
         try:
             return cls(np.from_dlpack(data))
         except BufferError:  # a type that numpy lacks, or memory that must not be written
+            if isinstance(data, _Capsule):
+                raise
             return cls(np.array(data))
 
     def numpy(self) -> np.ndarray:
         """The tensor as a numpy array: its own memory, or a copy of a GPU's. Raises ``RuntimeError`` for another value."""
+        tensor = self._tensor()
+        return tensor if isinstance(tensor, np.ndarray) else tensor.get()
+
+    def _tensor(self) -> Any:
         if not self.is_tensor():
             raise RuntimeError("Only OrtValues that are Tensors are currently supported")
-        return self._value if isinstance(self._value, np.ndarray) else self._value.get()
+        return self._value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
@@ -136,24 +157,32 @@ class OrtValue:
     def __dlpack_device__(self) -> tuple[int, int]:
         return tuple(self._value.__dlpack_device__())
 
-    def update_inplace(self, np_arr: np.ndarray) -> None:
-        """Copy an array of the same size and type into this tensor. Raises ``RuntimeError`` for another."""
-        if np.size(np_arr) != math.prod(self.shape()):
+    def update_inplace(self, data: np.ndarray | OrtValue) -> None:
+        """Copy an array or tensor of the same size and type into this one. Raises ``RuntimeError`` for another."""
+        own = self._tensor()
+        if not isinstance(data, (np.ndarray, OrtValue)):
+            raise TypeError("data must be a numpy.ndarray or an OrtValue.")
+        found = data._tensor() if isinstance(data, OrtValue) else data
+        if found.size != own.size:
             raise RuntimeError("The input size of numpy arrays does not match the size of the OrtValue.")
-        if np_arr.dtype != self._value.dtype:
-            raise RuntimeError(f"elements of {self._value.dtype} expected, found {np_arr.dtype}")
-        array = np_arr.reshape(self._value.shape)
-        self._value[...] = array if isinstance(self._value, np.ndarray) else _cupy("cuda").asarray(array)
+        if found.dtype != own.dtype:
+            raise RuntimeError(f"elements of {own.dtype} expected, found {found.dtype}")
+        if isinstance(own, np.ndarray):
+            found = found if isinstance(found, np.ndarray) else found.get()
+        else:
+            found = _cupy("cuda").asarray(found)
+        own[...] = found.reshape(own.shape)
 
     def data_ptr(self) -> int:
         """The address of the first element."""
-        return int(self._value.ctypes.data if isinstance(self._value, np.ndarray) else self._value.data.ptr)
+        tensor = self._tensor()
+        return int(tensor.ctypes.data if isinstance(tensor, np.ndarray) else tensor.data.ptr)
 
     def device_name(self) -> str:
         return "cpu" if not self.is_tensor() or isinstance(self._value, np.ndarray) else "cuda"
 
     def shape(self) -> list[int]:
-        return list(self._value.shape)
+        return list(self._tensor().shape)
 
     def data_type(self) -> str:
         """``tensor(float)``, ``seq(tensor(int64))`` ..."""
@@ -164,11 +193,14 @@ class OrtValue:
         return f"seq({tensor_text(np.asarray(self._value[0]).dtype) if self._value else 'tensor(float)'})"
 
     def element_type(self) -> int:
-        """ONNX's number of the element type."""
-        return NUMBERS[self.data_type().removeprefix("tensor(").removesuffix(")")]
+        """ONNX's number of the element type, also of the tensors in a sequence. Raises ``RuntimeError`` if there is none."""
+        name = self.data_type().rpartition("(")[2].rstrip(")")
+        if name not in NUMBERS:
+            raise RuntimeError(f"{self.data_type()} has no element type of ONNX")
+        return NUMBERS[name]
 
     def tensor_size_in_bytes(self) -> int:
-        return int(self._value.nbytes)
+        return int(self._tensor().nbytes)
 
     def has_value(self) -> bool:
         return self._value is not None
@@ -191,6 +223,25 @@ class OrtValue:
         return self._value
 
 
+class _Capsule:
+    """A capsule of DLPack, which early programs hand over as it is, with the methods of an array. Raises ``TypeError``."""
+
+    def __init__(self, capsule: Any) -> None:
+        if type(capsule).__name__ != "PyCapsule":
+            raise TypeError(f"an array with __dlpack__ or a capsule of DLPack expected, found {type(capsule).__name__}")
+        self._capsule = capsule
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Kind and number of the device, which come after the address of the elements. Raises ``ValueError`` if it is used up."""
+        content = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+        address = content(("PyCapsule_GetPointer", ctypes.pythonapi))(self._capsule, b"dltensor")
+        kind, number = (ctypes.c_int32 * 2).from_address(address + ctypes.sizeof(ctypes.c_void_p))
+        return kind, number
+
+
 def array_at(pointer: int, device: str, shape: Sequence[int], dtype: np.dtype) -> Any:
     """An array of the caller's memory: numpy's, or cupy's on ``cuda``. Raises ``RuntimeError`` for another device."""
     count = math.prod(shape)
@@ -205,7 +256,7 @@ def array_at(pointer: int, device: str, shape: Sequence[int], dtype: np.dtype) -
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
     """Copy each tensor of ``src`` into that of ``dst``, of the same size and type."""
     for source, target in zip(src, dst, strict=True):
-        target.update_inplace(source.numpy())
+        target.update_inplace(source)
 
 
 def _on(array: np.ndarray, device: str) -> Any:

@@ -11,6 +11,7 @@ from gpucomp import Dim, ModelError
 from gpucomp.frontend.onnx.loader import Source, load, load_open, read
 from gpucomp.frontend.onnx.open_shapes import open_shapes
 from gpucomp.ir.instance import instance
+from gpucomp.ir.polynomial import NotPolynomial
 from gpucomp.ir.size import value_at
 from gpucomp.ops.interpreter import interpret
 from tests.onnx_builders import model, node, value
@@ -250,6 +251,18 @@ def test_the_shape_of_a_result_is_a_formula(name, text):
 )
 def test_what_a_graph_depends_on_is_told(name, conditions):
     assert opened(CASES[name]).conditions.texts() == conditions
+
+
+def test_what_has_no_formula_is_the_graph_of_an_example():
+    def refuse(graph):
+        raise NotPolynomial("1 / n is not a polynomial")
+
+    proto = CASES["flatten"]
+    shapes = open_shapes(proto, {"x": (RANGES["n"], 3, RANGES["h"], RANGES["w"])}, {})
+    found = load_open(Source(*read(proto)), shapes, change=refuse)
+
+    assert found.varying() == set()
+    assert found.conditions.hold_at(found.example)
 
 
 def test_a_needed_multiple_is_told():

@@ -77,11 +77,31 @@ def of_words() -> bytes:
     return bytes_of(nodes, inputs, [sequence, tensor("u", [3], TensorProto.STRING)])
 
 
+def of_pair() -> bytes:
+    """The sequence of two tensors of integers."""
+    sequence = helper.make_tensor_sequence_value_info("s", TensorProto.INT64, None)
+    return bytes_of(
+        [helper.make_node("SequenceConstruct", ["k", "k"], ["s"])], [tensor("k", [2], TensorProto.INT64)], [sequence]
+    )
+
+
+def of_texts() -> bytes:
+    """u = t, any number of texts."""
+    node = helper.make_node("Identity", ["t"], ["u"])
+    return bytes_of([node], [tensor("t", ["n"], TensorProto.STRING)], [tensor("u", ["n"], TensorProto.STRING)])
+
+
 def of_blocks() -> bytes:
     """y = x in rows of 28 numbers, which only some sizes have: no size that is tried first fits."""
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
     shape = np.array([-1, 7 * 13], np.int64)
     return bytes_of(nodes, [tensor("x", ["n", 13])], [tensor("y", ["m", 7 * 13])], {"shape": shape})
+
+
+def of_thousands() -> bytes:
+    """y = x in rows of 1001 numbers: no size that is tried has as many."""
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    return bytes_of(nodes, [tensor("x", ["n", "m"])], [tensor("y", [None, None])], {"shape": np.array([-1, 1001])})
 
 
 def joined() -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 
@@ -12,8 +14,15 @@ from onnxruntime.capi import onnxruntime_pybind11_state as theirs
 import gpucomp.ort
 from gpucomp.ort import exceptions, options
 from gpucomp.ort.capi import onnxruntime_pybind11_state as ours
+from tests.ort import models
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "onnxruntime.md"
+
+
+def public(owner) -> set[str]:
+    return {name for name in dir(owner) if not name.startswith("_")}
+
+
 OWNERS = ("SessionOptions", "RunOptions")
 
 
@@ -81,11 +90,44 @@ def test_the_page_has_the_table():
 
 def test_every_name_of_onnxruntime_is_here_or_has_a_reason():
     private = {"capi", "contextlib", "version", "package_name", "cuda_version"}
-    wanted = {name for name in dir(onnxruntime) if not name.startswith("_")} - private
+    wanted = public(onnxruntime) | {module.name for module in pkgutil.iter_modules(onnxruntime.__path__)}
 
-    assert wanted - set(gpucomp.ort.__all__) == gpucomp.ort.MISSING.keys()
+    missing = {name for name in gpucomp.ort.MISSING if "." not in name}
+    assert wanted - private - set(gpucomp.ort.__all__) == missing
     with pytest.raises(AttributeError, match=r"LoraAdapter.*no LoRA adapters"):
         _ = gpucomp.ort.LoraAdapter
+
+
+def test_every_method_of_onnxruntime_is_here_or_has_a_reason():
+    session = gpucomp.ort.InferenceSession(models.affine(), providers=["CPUExecutionProvider"])
+    made = {
+        "NodeArg": session.get_inputs()[0],
+        "ModelMetadata": session.get_modelmeta(),
+        "OrtMemoryInfo": session.get_input_memory_infos()[0],
+    }
+    absent = set()
+    for name in ("IOBinding", "InferenceSession", "OrtDevice", "OrtValue", "SessionIOBinding", "SparseTensor", *made):
+        own = made.get(name, getattr(gpucomp.ort, name))
+        absent |= {f"{name}.{one}" for one in public(getattr(onnxruntime, name)) if not hasattr(own, one)}
+
+    assert absent == {name for name in gpucomp.ort.MISSING if name[0].isupper() and "." in name}
+
+
+def test_every_name_below_onnxruntime_is_here_or_has_a_reason():
+    imported = {"Any", "C", "Callable", "IntEnum", "Sequence", "annotations", "collections", "np", "os", "typing"}
+    imported |= {"warnings", "weakref"}
+    known = {module.name for module in pkgutil.iter_modules(gpucomp.ort.capi.__path__)}
+    modules = {m.name for m in pkgutil.iter_modules(onnxruntime.capi.__path__) if not m.name.startswith(("_", "lib"))}
+    absent = {f"capi.{name}" for name in modules - known}
+    for module in modules & known:
+        own, their = (importlib.import_module(f"{ort}.capi.{module}") for ort in ("gpucomp.ort", "onnxruntime"))
+        names = public(their) - imported - gpucomp.ort.MISSING.keys()
+        absent |= {f"{module}.{name}" for name in names if not hasattr(own, name)}
+
+    assert absent == {name for name in gpucomp.ort.MISSING if name[0].islower() and "." in name}
+    assert ours.OrtMemoryInfo is gpucomp.ort.OrtMemoryInfo
+    with pytest.raises(AttributeError, match=r"OrtValueVector.*lists of values"):
+        _ = ours.OrtValueVector
 
 
 def test_enumerations_have_the_numbers_of_onnxruntime():
@@ -98,7 +140,11 @@ def test_enumerations_have_the_numbers_of_onnxruntime():
         "OrtMemType",
     ):
         wanted = {key: int(value) for key, value in getattr(onnxruntime, name).__members__.items()}
-        assert {key: int(value) for key, value in getattr(gpucomp.ort, name).__members__.items()} == wanted
+        found = getattr(gpucomp.ort, name)
+        assert {key: int(value) for key, value in found.__members__.items()} == wanted
+        for one in found:
+            theirs_too = getattr(onnxruntime, name).__members__[one.name]
+            assert (str(one), f"{one:>40}") == (str(theirs_too), f"{theirs_too!s:>40}")
 
 
 def test_exceptions_are_those_of_onnxruntime():

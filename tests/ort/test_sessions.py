@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -279,13 +281,75 @@ def test_a_wrong_input_is_told_by_both_names():
 def test_a_wrong_output_name_raises_what_onnxruntime_raises():
     same(lambda ort: session(ort, models.affine()).run(["nope"], {"x": X}))
     same(lambda ort: session(ort, models.affine()).run("z", {"x": X}))
+    same(lambda ort: session(ort, models.affine()).run([5], {"x": X}))
+
+
+@BOTH
+def test_names_of_outputs_may_come_from_an_iterator(ort):
+    assert len(session(ort, models.affine()).run((name for name in ["z"]), {"x": X})) == 1
+
+
+@BOTH
+def test_an_input_of_another_name_may_be_none(ort):
+    assert len(session(ort, models.affine()).run(None, {"x": X, "q": None})) == 2
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (np.array([b"a", b"bcd"]), ["a", "bcd"]),
+        (np.array(["a", 3.5, None], object), ["a", "3.5", "None"]),
+        ([b"a", 3], ["b'a'", "3"]),
+    ],
+    ids=["bytes", "objects", "list"],
+)
+def test_what_is_given_as_a_text_becomes_one(ort, given, wanted):
+    assert session(ort, models.of_texts()).run(None, {"t": given})[0].tolist() == wanted
+
+
+@BOTH
+def test_an_override_of_a_free_dimension_is_in_the_shapes(ort):
+    options = ort.SessionOptions()
+    options.add_free_dimension_override_by_name("rows", 2)
+    made = ort.InferenceSession(models.affine(), options, providers=CPU)
+
+    assert [a.shape for a in (*made.get_inputs(), *made.get_outputs())] == [[2, 3], [2, 3], [2]]
+
+
+def test_a_refusal_that_is_met_again_keeps_no_inputs():
+    """An exception that is raised again and again has the frames of every run, and these have its inputs."""
+    made, left = session(gpucomp.ort, models.of_thousands()), []
+    for _ in range(3):
+        x = np.ones((3, 13), np.float32)
+        left.append(weakref.ref(x))
+        with pytest.raises(gpucomp.ort.capi.onnxruntime_pybind11_state.Fail) as told:
+            made.run(None, {"x": x})
+        left.append(str(told.value))
+        del x, told
+    gc.collect()
+
+    assert [one() is None for one in left[::2]] == [True] * 3
+    assert len(set(left[1::2])) == 1
+
+
+def test_a_refusal_that_is_met_again_is_another_exception():
+    made = session(gpucomp.ort, models.of_thousands())
+    causes = []
+    for _ in range(3):
+        with pytest.raises(gpucomp.ort.capi.onnxruntime_pybind11_state.Fail) as told:
+            made.run(None, {"x": np.ones((3, 13), np.float32)})
+        causes.append(told.value.__cause__)
+
+    assert len({id(cause) for cause in causes}) == 3
+    assert len({(type(cause), str(cause), cause.code, cause.in_shell) for cause in causes}) == 1
 
 
 def test_models_that_are_none_raise_what_onnxruntime_raises(tmp_path):
     damaged = tmp_path / "damaged.onnx"
     damaged.write_bytes(b"no model")
 
-    for model in (tmp_path / "missing.onnx", damaged, b"no model", 5):
+    for model in (tmp_path / "missing.onnx", damaged, b"no model", b"", "", 5):
         same(lambda ort, model=model: ort.InferenceSession(model, providers=CPU))
 
 
@@ -394,6 +458,7 @@ def test_a_profile_is_one_that_chrome_reads(tmp_path, monkeypatch):
     made.run(None, {"x": X})
     made.run(None, {"x": X})
 
+    began = made.get_profiling_start_time_ns()
     file = made.end_profiling()
 
     events = json.loads((tmp_path / file).read_text())
@@ -401,7 +466,7 @@ def test_a_profile_is_one_that_chrome_reads(tmp_path, monkeypatch):
     assert [e["name"] for e in events if e["cat"] == "Session"] == ["model_run", "model_run"]
     assert all(e["ph"] == "X" and e["dur"] > 0 for e in events)
     assert any(e["cat"] == "Node" for e in events)
-    assert made.get_profiling_start_time_ns() == 0
+    assert made.get_profiling_start_time_ns() == began > 0
     assert session(gpucomp.ort, models.affine()).end_profiling() == ""
 
 

@@ -47,6 +47,35 @@ def test_a_value_is_written_in_its_place(ort):
 
 
 @BOTH
+def test_a_value_is_copied_into_another(ort):
+    value, other = (ort.OrtValue.ortvalue_from_numpy(array) for array in (X.copy(), X * 2))
+    value.update_inplace(other)
+
+    assert np.array_equal(value.numpy(), X * 2)
+    assert value.data_ptr() != other.data_ptr()
+    with pytest.raises(TypeError, match=r"must be a numpy\.ndarray or an OrtValue"):
+        value.update_inplace([1, 2])
+
+
+def test_a_value_of_a_place_in_memory():
+    info = gpucomp.ort.InferenceSession(models.affine(), providers=CPU).get_input_memory_infos()[0]
+
+    value = gpucomp.ort.OrtValue.ortvalue_from_shape_and_type([2, 5], np.float32, memory_info=info)
+    assert (value.shape(), value.device_name()) == ([2, 5], "cpu")
+
+
+@BOTH
+def test_a_sequence_has_elements_and_neither_a_shape_nor_an_address(ort):
+    made = ort.InferenceSession(models.of_pair(), providers=CPU)
+    (value,) = made.run_with_ort_values(None, {"k": ort.OrtValue.ortvalue_from_numpy(np.array([3, 4]))})
+
+    assert (value.data_type(), value.element_type()) == ("seq(tensor(int64))", 7)
+    for call in (value.shape, value.tensor_size_in_bytes, value.data_ptr, value.numpy):
+        with pytest.raises(RuntimeError):
+            call()
+
+
+@BOTH
 @pytest.mark.parametrize("element", [np.float32, 1])
 def test_a_value_of_a_shape_and_a_type(ort, element):
     value = ort.OrtValue.ortvalue_from_shape_and_type([2, 5], element)
@@ -72,6 +101,24 @@ def test_dlpack_goes_both_ways_without_a_copy():
 
     assert value.data_ptr() == X.ctypes.data
     assert np.from_dlpack(value).ctypes.data == X.ctypes.data
+
+
+@BOTH
+def test_a_capsule_of_dlpack_is_a_value(ort):
+    value = ort.OrtValue.from_dlpack(X.__dlpack__())
+
+    assert value.data_ptr() == X.ctypes.data
+    assert np.array_equal(value.numpy(), X)
+
+
+def test_what_is_no_capsule_and_what_is_used_up_is_told():
+    used = X.__dlpack__()
+    gpucomp.ort.OrtValue.from_dlpack(used)
+
+    with pytest.raises(ValueError, match="PyCapsule"):
+        gpucomp.ort.OrtValue.from_dlpack(used)
+    with pytest.raises(TypeError, match="capsule of DLPack expected, found int"):
+        gpucomp.ort.OrtValue.from_dlpack(5)
 
 
 @BOTH
@@ -113,6 +160,32 @@ def test_inputs_are_bound_at_an_address_and_outputs_to_a_device(ort):
     binding.clear_binding_outputs()
     with pytest.raises(RuntimeError, match="At least one output"):
         made.run_with_iobinding(binding)
+
+
+@BOTH
+def test_outputs_are_there_as_they_were_bound_before_a_run(ort):
+    made = ort.InferenceSession(models.affine(), providers=CPU)
+    binding, first, second = made.io_binding(), np.zeros(2, np.float32), np.ones(2, np.float32)
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y")
+    binding.bind_ortvalue_output("z", ort.OrtValue.ortvalue_from_numpy(first))
+
+    y, z = binding.get_outputs()
+    assert (y.has_value(), z.data_ptr()) == (False, first.ctypes.data)
+    made.run_with_iobinding(binding)
+    binding.bind_ortvalue_output("z", ort.OrtValue.ortvalue_from_numpy(second))
+    assert binding.get_outputs()[1].data_ptr() == second.ctypes.data
+
+
+@BOTH
+def test_another_sessions_binding_is_refused(ort):
+    own, other = (ort.InferenceSession(models.affine(), providers=CPU) for _ in range(2))
+    binding = own.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y")
+
+    with pytest.raises(ValueError, match="must be used with the session that created it"):
+        other.run_with_iobinding(binding)
 
 
 @BOTH

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import gpucomp
-from gpucomp import Dim
+from gpucomp import Dim, config
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import DeviceError, InputError, UsageError
+from gpucomp.ir.polynomial import NotPolynomial
 from gpucomp.refusal import Refusal
 from gpucomp.runtime import any_shape, large_pages
 from gpucomp.runtime.executable import Executable
@@ -314,3 +315,48 @@ def test_it_can_be_opened_before_its_first_run():
     assert exe.dynamic_operators == ()
     with pytest.raises(UsageError, match=r"nothing to open before its sizes are known \(a reason\)"):
         without_a_program().open()
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_an_image_of_any_size_is_resized_by_its_corners(mode):
+    """Positions are quotients by a size that each run decides, which has no reciprocal as a formula."""
+    how = {"mode": mode, "coordinate_transformation_mode": "align_corners"}
+    proto = model(
+        [node("Resize", ["x", "", "scales"], ["y"], **how)],
+        [value("x", ["n", 2, "h", 4])],
+        [value("y", ["n", 2, None, None])],
+        {"scales": np.array([1, 1, 2, 1.5], np.float32)},
+        opset=19,
+    )
+    exe = gpucomp.compile(proto, target="cpu", shapes={"x": (Dim("n", 1, 9), 2, Dim("h", 1, 40), 4)})
+    session = onnxruntime_session(proto.SerializeToString())
+
+    assert not isinstance(exe.program, Refusal)
+    for n, h in [(1, 2), (1, 7), (3, 5), (9, 40)]:
+        x = RNG.standard_normal((n, 2, h, 4)).astype(np.float32)
+        np.testing.assert_allclose(exe.run({"x": x})["y"], session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_what_no_formula_says_is_compiled_for_the_sizes_of_a_run(monkeypatch):
+    def refuse(*given, **named):
+        raise NotPolynomial("1 / (n - 1) is not a polynomial")
+
+    monkeypatch.setattr("gpucomp.compiler.rewritten", refuse)
+    exe = compiled()
+    monkeypatch.undo()
+
+    assert "not a polynomial" in exe.program.reason
+    assert exe.run(feed(2, 4, 3))["y"].shape == (2, 7, 4, 3)
+
+
+@pytest.mark.parametrize("op", ["Bernoulli", "RandomNormalLike", "RandomUniformLike"])
+def test_numbers_that_the_host_draws_are_as_many_as_each_run_has(op, tmp_path):
+    """An attribute of a host operator is one number in a program for any size."""
+    proto = model([node(op, ["x"], ["y"], seed=3.0)], [value("x", ["n", 5])], [value("y", ["n", 5])])
+    with config.using(cache=tmp_path, verify=False):
+        exe = gpucomp.compile(proto, target="cpu", shapes={"x": (Dim("n", 1, 99), 5)})
+
+    for n in (4, 1, 60):
+        found = exe.run({"x": np.full((n, 5), 0.5, np.float32)})["y"]
+        assert found.shape == (n, 5)
+        assert len(np.unique(found)) > 1

@@ -23,6 +23,7 @@ from gpucomp.frontend.onnx.symbols import is_fixed
 from gpucomp.ir import Graph
 from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dims import OpenShapes
+from gpucomp.ir.polynomial import NotPolynomial
 from gpucomp.ir.size import size_of
 from gpucomp.ops.registry import OPS
 
@@ -140,6 +141,8 @@ def load_open(
             with assuming(Assumed()) as conditions:
                 graph = change(load(model, shapes=shapes.at(sizes), constants=constants))
             return OpenGraph(shapes, graph, b"", conditions, example)
+        except NotPolynomial:
+            continue
         except GpucompError as error:  # no convolution fits an image of one pixel; or there is no formula
             if error.code == "GPC2040":  # of ``change``: at no sizes are these states
                 raise
