@@ -267,7 +267,7 @@ def test_sizes_that_the_program_is_not_for_need_no_proof(tmp_path):
     x = np.random.default_rng(0).standard_normal((600, 5)).astype(np.float32)
 
     assert found(proto, tmp_path) is None
-    for rows in (1, 4, 512):
-        np.testing.assert_array_equal(exe.run({"x": x[:rows]})["y"], x[:rows])
+    for n in (1, 4, 512):
+        np.testing.assert_array_equal(exe.run({"x": x[:n]})["y"], x[:n])
     with pytest.raises(InputError, match="GPC2113"):
         exe.run({"x": x})
