@@ -162,8 +162,8 @@ def _are_of(size: Size, graph: Graph, one: Graph, axes: Mapping[Value, int]) -> 
     nodes, instances = graph.nodes(), one.nodes()
     return len(nodes) == len(instances) and all(
         same(formula.shape[axes[value]], size)
-        for node, made in zip(nodes, instances, strict=True)
-        for formula, value in zip(node.types, made.values, strict=True)
+        for node, own in zip(nodes, instances, strict=True)
+        for formula, value in zip(node.types, own.values, strict=True)
         if value in axes
     )
 
