@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpucomp.expr.core import Algorithm, Expr, axes_of, both, call, cast, index, load, reduce, select, var
+from gpucomp.ir.size import is_one
 from gpucomp.ir.types import TensorType
 from gpucomp.ops.registry import accumulator, broadcast, broadcast_index, expect, op
 
@@ -320,9 +321,11 @@ def _einsum_extents(equation: str, types: Sequence[TensorType]) -> tuple[list[li
     for labels, t in zip(operands, types, strict=True):
         for label, n in zip(labels, t.shape, strict=True):
             known = extents.setdefault(label, n)
-            if known != n and 1 not in (known, n):
-                raise ValueError(f"equal extents for each label of {equation!r} expected, got {known} and {n}")
-            extents[label] = n if known == 1 else known
+            try:
+                extents[label] = broadcast((known,), (n,))[0]
+            except ValueError:
+                told = f"equal extents for each label of {equation!r} expected, got {known} and {n}"
+                raise ValueError(told) from None
     return operands, result, extents
 
 
@@ -346,7 +349,7 @@ def _einsum_algorithm(*types: TensorType, equation: str) -> Algorithm:
     acc = accumulator(types[0].dtype)
     body: Expr | None = None
     for k, (labels, t) in enumerate(zip(operands, types, strict=True)):
-        at = [index(0) if n == 1 else place[label] for label, n in zip(labels, t.shape, strict=True)]
+        at = [index(0) if is_one(n) else place[label] for label, n in zip(labels, t.shape, strict=True)]
         element = cast(load(k, at, t.dtype), acc)
         body = element if body is None else body * element
     assert body is not None

@@ -17,7 +17,8 @@ from gpucomp.serving.protocol import header_length, too_large
 
 ALIGNED = 64  # bytes; the first binary tensor begins at a multiple of it
 ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
-STEP = 1 << 20  # bytes that are inflated at a time
+STEP = 1 << 20  # bytes that are inflated at a time, and that memory begins with
+GROWTH = 4  # times as much memory, so that little is copied again
 ENCODINGS = ("identity", "gzip", "deflate")
 
 
@@ -44,13 +45,14 @@ class Bodies:
 class Body:
     """The body of a request. ``header`` is the length of its JSON if binary tensors follow.
 
-    Its memory is as large as the body is said to be, or grows.
+    Its memory grows with what comes, to what the body is ``said`` to have: what is said costs a client nothing.
     """
 
     def __init__(self, header: int | None, said: int | None, limits: Limits, bodies: Bodies) -> None:
         self.header = header
         self._pad, self._limits, self._bodies = -(header or 0) % ALIGNED, limits, bodies
-        self._memory = np.empty(self._pad + (said if said is not None else STEP), np.uint8)
+        self._most = self._pad + (limits.body if said is None else said)
+        self._memory = np.empty(min(self._most, STEP), np.uint8)
         self._over: asyncio.Future[None] | None = None
         self.size = 0
 
@@ -62,7 +64,7 @@ class Body:
         self.size += len(data)
         end = begin + len(data)
         if end > len(self._memory):
-            grown = np.empty(max(end, 2 * len(self._memory)), np.uint8)
+            grown = np.empty(max(end, min(GROWTH * len(self._memory), self._most)), np.uint8)
             grown[:begin] = self._memory[:begin]
             self._memory = grown
         self._memory[begin:end] = np.frombuffer(data, np.uint8)

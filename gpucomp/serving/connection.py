@@ -32,7 +32,7 @@ BAD = _page("400 Bad Request", ServingError("a request of HTTP expected", code="
 def protocol_with(limits: Limits) -> type[asyncio.Protocol]:
     """uvicorn's protocol, by httptools if that is installed and else by h11, with these limits."""
     try:
-        base = importlib.import_module("uvicorn.protocols.http.httptools_impl").HttpToolsProtocol
+        base = importlib.import_module("gpucomp.serving.by_httptools").ByHttptools
     except ImportError:
         base = importlib.import_module("uvicorn.protocols.http.h11_impl").H11Protocol
     return limited(base, limits)
@@ -54,9 +54,12 @@ class _Limited(asyncio.Protocol):
     connections: Any
     cycle: Any
     loop: Any
+    timeout_keep_alive_task: Any
+    timeout_keep_alive_handler: Any
     _head: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     conn: Any = None  # of h11 only
+    full = False  # of httptools only
     _seen = 0  # bytes since the end of the last request
 
     def connection_made(self, transport: Any) -> None:
@@ -73,7 +76,7 @@ class _Limited(asyncio.Protocol):
         self._drained()
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self.full:
             return
         refused, before = self._in_refused_body(), self.cycle
         in_body = before is not None and before.more_body
@@ -85,7 +88,12 @@ class _Limited(asyncio.Protocol):
             if self._seen > HEADER:
                 self.transport.abort()  # a refusal could be taken for the answer that is due
             return
-        if not refused and not self._in_refused_body():
+        if refused:
+            if not self._in_refused_body():  # it ends here: the connection is idle
+                self._served()
+                self.timeout_keep_alive_task = self.loop.call_later(self.limits.idle, self.timeout_keep_alive_handler)
+                return
+        elif not self._in_refused_body():
             self._seen += len(data)
         if self._seen > HEADER:
             self._end(LARGE)
@@ -100,13 +108,11 @@ class _Limited(asyncio.Protocol):
             return self.conn.their_state is h11.SEND_BODY
         return bool(self.cycle.more_body)
 
-    def on_message_complete(self) -> None:
-        """As in the protocol of httptools, which does not note the end of a body that nobody waits for."""
-        super().on_message_complete()  # type: ignore[misc]
-        self.cycle.more_body = False
-
     def send_400_response(self, message: str) -> None:
         self._end(BAD)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """uvicorn's is an advice to install WebSockets, which are not served."""
 
     def pause_writing(self) -> None:
         super().pause_writing()

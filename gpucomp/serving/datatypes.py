@@ -85,14 +85,15 @@ def _texts(data: memoryview, shape: Sequence[int], where: str) -> np.ndarray:
         place += TEXT_LENGTH
         if length > len(data) - place:
             raise refused(f"{where}: text {len(found)} is said to have {length} bytes, {len(data) - place} are left")
-        found.append(_text(data[place : place + length], where))
+        found.append(text_of(data[place : place + length], where))
         place += length
     if place != len(data):
         raise refused(f"{where}: {several(count, 'text')} expected, {len(data) - place} bytes are left behind them")
     return _objects(found, shape)
 
 
-def _text(data: memoryview, where: str) -> str:
+def text_of(data: memoryview | bytes, where: str) -> str:
+    """Raises ``ServingError`` (GPC1201)."""
     try:
         return str(data, "utf-8")
     except UnicodeDecodeError:
@@ -118,6 +119,10 @@ def from_json(data: object, datatype: Datatype, shape: Sequence[int], where: str
     if len(flat) != math.prod(shape):
         raise refused(f"{where}: {several(math.prod(shape), 'element')} expected for {list(shape)}, found {len(flat)}")
     if datatype.name == "BYTES":
+        try:
+            "".join(flat).encode()
+        except UnicodeEncodeError:  # of "\\ud800": no binary answer could hold it
+            raise refused(f"{where}: a text with half of a surrogate pair, which is no character") from None
         return _objects(flat, shape)
     return _numbers(flat, datatype, where).reshape(shape)
 

@@ -54,6 +54,7 @@ def load(entry: Entry, config: ModelConfig, target: str, max_batch: int) -> Load
     that cannot be served.
     """
     shapes: Mapping[str, Any] = {}
+    before = _state(entry.path)
     if entry.path.suffix == ".gpuc":
         exe = loading.load(entry.path)
     else:
@@ -66,6 +67,8 @@ def load(entry: Entry, config: ModelConfig, target: str, max_batch: int) -> Load
         min(available_threads(), MOST_ON_A_CPU) if exe.target.startswith("cpu") else MOST_ON_A_GPU
     )
     batch = _batch(entry, exe, shapes, config, config.max_batch or max_batch)
+    if before is None or _state(entry.path) != before:  # what was proven, or declared, could be another model
+        raise _cannot(entry, "its file was written again while it was loaded; load it once more")
     if config.max_batch is not None and config.max_batch > 1 and isinstance(batch, Refusal):
         raise _cannot(entry, f"max_batch = {config.max_batch}: {batch.reason}")
     most = min(config.max_batch or max_batch, batch.high) if isinstance(batch, Dim) else 1
@@ -82,6 +85,15 @@ def load(entry: Entry, config: ModelConfig, target: str, max_batch: int) -> Load
         config.queue,
         config.timeout_s,
     )
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """What tells whether a file was written again; ``None`` if it is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _cannot(entry: Entry, why: str) -> ServingError:

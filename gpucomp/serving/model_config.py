@@ -15,7 +15,8 @@ PLATFORM = "gpucomp"
 def model_config(model: Loaded, versions: Sequence[int]) -> dict[str, Any]:
     """The fields of ``ModelConfig`` that are known. Dims leave out the batch, as Triton's do, if requests are joined."""
     batched = model.max_batch > 1
-    kind = "KIND_GPU" if model.exe.target.startswith("cuda") else "KIND_CPU"
+    # without gpus, Triton would start an instance for each of them, all on the first: the device that gpucomp opens
+    on = {"kind": "KIND_GPU", "gpus": [0]} if model.exe.target.startswith("cuda") else {"kind": "KIND_CPU"}
     config: dict[str, Any] = {
         "name": model.name,
         "platform": "",
@@ -24,7 +25,7 @@ def model_config(model: Loaded, versions: Sequence[int]) -> dict[str, Any]:
         "max_batch_size": model.max_batch if batched else 0,
         "input": [_tensor(one, batched) for one in model.inputs],
         "output": [_tensor(one, batched) for one in model.outputs],
-        "instance_group": [{"kind": kind, "count": model.instances}],
+        "instance_group": [{**on, "count": model.instances}],
     }
     if batched:
         config["dynamic_batching"] = {"max_queue_delay_microseconds": model.delay_us}

@@ -17,7 +17,7 @@ from gpucomp.refusal import Refusal
 from gpucomp.serving.bugs import Bugs
 from gpucomp.serving.limits import Limits
 from gpucomp.serving.model import Loaded, load
-from gpucomp.serving.repository import Entry, Found, scan
+from gpucomp.serving.repository import VERSION, Entry, Found, scan
 from gpucomp.serving.scheduler import Scheduler
 from gpucomp.serving.statistics import Metrics
 
@@ -69,9 +69,9 @@ class Registry:
         """
         served = self._served.get(name, {})
         known = self._status.get(name)
-        if known is None or (version is not None and (not version.isascii() or not version.isdigit())):
+        if known is None or (version is not None and not VERSION.fullmatch(version)):
             raise self._unknown(name, version)
-        number = max(served or known, default=0) if version is None else int(version[:20])
+        number = max(served or known, default=0) if version is None else int(version)
         if number in served:
             return served[number]
         status = known.get(number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ from gpucomp.ir.dim import Dim
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value
 from gpucomp.ir.instance import instance
 from gpucomp.ir.polynomial import Symbol
-from gpucomp.ir.size import Size, made, names_in, size_of, value_at
+from gpucomp.ir.size import Size, bounds, made, names_in, same, size_of, value_at
 from gpucomp.ir.types import TensorType
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.inputs import TensorSpec
 
 COUNTS = (1009, 13, 1013, 17, 1019, 19, 1021, 23)  # primes, large and small: hardly a model has such sizes of its own
+STEPS = (1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64)  # from an example to another one
+MOST_MOVED = 64  # sets of dimensions that are tried
 Proof = Refusal | None  # why rows may not be joined; ``None``: they may
 
 
@@ -50,7 +52,7 @@ def independent(path: Path, shapes: Mapping[str, Any], batch: Dim, example: Mapp
     ``example`` has the sizes that the program was built around. The proof reads the same graph as the program: its extents
     are formulas, and what no formula decides is a condition that every run meets. Where every formula is linear in
     ``batch``, one that is equal at two sizes is the same at all, so graphs for two sizes must be equal but for the size.
-    Each other dimension has its size in ``example``.
+    The other dimensions have their sizes in ``example``, and then other ones.
     """
     proto, files = read(path)
     opened = open_shapes(proto, shapes, {})
@@ -58,12 +60,30 @@ def independent(path: Path, shapes: Mapping[str, Any], batch: Dim, example: Mapp
     try:
         with assuming(Assumed()) as conditions:
             graph = load(Source(proto, files), shapes=opened.at(sizes))
+            others = [dim for name, dim in opened.dims.items() if name != batch.name and _differs(sizes[name])]
     except GpucompError as error:
         return Refusal(f"the model cannot be read for batches of any size: {error.message}")
-    if (formula := _odd_formula(graph, batch.name)) is not None:
+    if (odd := _odd(graph, batch.name, conditions)) is not None:
+        return Refusal(f"{odd} depends on {quote(batch.name)} in a way that is not proven to be harmless")
+    examples = [example, *islice(_other_examples(others, example, conditions), 1)]
+    if others and len(examples) < 2:
         return Refusal(
-            f"{formula}, a size in it, depends on {quote(batch.name)} in a way that is not proven to be harmless"
+            f"{', '.join(quote(dim.name) for dim in others)} has too few sizes for a proof where {conditions}"
         )
+    for one in examples:
+        if (why := _proven_at(one, graph, sizes[batch.name], batch, conditions)) is not None:
+            return why
+    return None
+
+
+def _differs(size: int | Size) -> bool:
+    """Whether runs have different sizes, by what is known now."""
+    low, high = bounds(size)
+    return low != high
+
+
+def _proven_at(example: Mapping[str, int], graph: Graph, size: Size, batch: Dim, conditions: Assumed) -> Proof:
+    """Whether rows do not change each other where all dimensions but ``batch``, of ``size``, are as in ``example``."""
     counts = _counts(graph, batch, example, conditions)
     if len(counts) < 2:
         limits = f" where {conditions}" if conditions.conditions else ""
@@ -72,12 +92,28 @@ def independent(path: Path, shapes: Mapping[str, Any], batch: Dim, example: Mapp
         graphs = [instance(graph, {**example, batch.name: count}) for count in counts]
     except GpucompError as error:
         return Refusal(f"the model cannot be read for batches of other sizes: {error.message}")
-    return _proven(graphs, counts, batch)
+    return _proven(graph, graphs, counts, batch, size)
 
 
-def _odd_formula(graph: Graph, name: str) -> Size | None:
-    """A formula of ``graph`` that is not linear in the size ``name``, or rounds it, or compares it."""
-    return next((size for node in graph.every_node() for size in _sizes(node) if not _is_linear(size, name)), None)
+def _other_examples(dims: Sequence[Dim], example: Mapping[str, int], conditions: Assumed) -> Iterator[dict[str, int]]:
+    """Sizes that meet the conditions, and of which as many ``dims`` as possible are others than in ``example``."""
+    for count in range(len(dims), 0, -1):
+        for moved in islice(combinations(dims, count), MOST_MOVED):
+            for steps in STEPS:
+                found = {**example, **{dim.name: example[dim.name] + steps * dim.multiple for dim in moved}}
+                if all(found[dim.name] in dim for dim in moved) and _hold(conditions, found):
+                    yield found
+
+
+def _odd(graph: Graph, name: str, conditions: Assumed) -> str | None:
+    """What no proof holds for: a formula of ``graph`` that is not linear in the size ``name``, or rounds it, or compares it;
+    and a condition that ties it to another size, which two requests can meet, and both together not.
+    """
+    for condition in conditions.conditions:
+        if name in (names := names_in(condition.size)) and len(names) > 1:
+            return f"a condition, {condition.text(conditions.conditions[condition])},"
+    sizes = (size for node in graph.every_node() for size in _sizes(node))
+    return next((f"a size in it, {size}," for size in sizes if not _is_linear(size, name)), None)
 
 
 def _sizes(node: Node) -> Iterator[Size]:
@@ -103,18 +139,33 @@ def _is_linear(size: Size, name: str) -> bool:
     return True
 
 
-def _proven(graphs: Sequence[Graph], counts: Sequence[int], batch: Dim) -> Proof:
+def _proven(graph: Graph, graphs: Sequence[Graph], counts: Sequence[int], batch: Dim, size: Size) -> Proof:
+    """``graphs`` are what ``graph`` is for ``counts``."""
+    unknown = Refusal(f"it is not proven that a row along {quote(batch.name)} does not change others")
     axes = []
-    for graph, count in zip(graphs, counts, strict=True):
-        found = by_rows(graph, [count])
-        read = {value for node in graph.nodes() for value in node.inputs} | set(graph.outputs)
-        rows = [*(value for value in graph.inputs if value in read), *graph.outputs]
-        if found is None or any(
-            found[1].get(value) != 0 for value in rows
-        ):  # every input is joined, so each must have rows
-            return Refusal(f"it is not proven that a row along {quote(batch.name)} does not change others")
+    for one, count in zip(graphs, counts, strict=True):
+        found = by_rows(one, [count])
+        read = {value for node in one.nodes() for value in node.inputs} | set(one.outputs)
+        rows = [*(value for value in one.inputs if value in read), *one.outputs]
+        if found is None or any(found[1].get(value) != 0 for value in rows):
+            return unknown  # every input is joined, so each must have rows
+        if not _are_of(size, graph, one, found[1]):
+            return unknown
         axes.append(found[1])
     return _alike(graphs[0], graphs[1], axes[0])
+
+
+def _are_of(size: Size, graph: Graph, one: Graph, axes: Mapping[Value, int]) -> bool:
+    """Whether the rows of ``one``, an instance of ``graph``, are as many as ``size`` by their formula: equal numbers are not
+    enough, at other sizes they can differ.
+    """
+    nodes, instances = graph.nodes(), one.nodes()
+    return len(nodes) == len(instances) and all(
+        same(formula.shape[axes[value]], size)
+        for node, own in zip(nodes, instances, strict=True)
+        for formula, value in zip(node.types, own.values, strict=True)
+        if value in axes
+    )
 
 
 def _counts(graph: Graph, batch: Dim, example: Mapping[str, int], conditions: Assumed) -> list[int]:

@@ -73,7 +73,7 @@ class Scheduler:
 
     def __init__(self, model: Loaded, queue: int, metrics: Metrics) -> None:
         self.model, self.metrics = model, metrics
-        self.statistics = Statistics()
+        self.statistics = Statistics(model.max_batch)
         self.lost: GpucompError | None = None
         self._most = model.queue or queue
         self._queue: deque[Job] = deque()
@@ -223,6 +223,8 @@ class Scheduler:
         jobs = run.now
         begun = time.perf_counter_ns()
         feed = await offloaded(sum(job.nbytes for job in jobs), joined, jobs) if len(jobs) > 1 else jobs[0].feed
+        if all(map(_is_given_up, jobs)):  # while a thread joined them
+            raise RunStoppedError("the run was given up before it began", code="GPC1101")
         ready = time.perf_counter_ns()
         run.pending = pending = context.run_async(feed)
         try:
@@ -235,7 +237,8 @@ class Scheduler:
             run.pending = None
         ended = time.perf_counter_ns()
         rows = [job.rows for job in jobs]
-        parts = split(results, rows) if len(jobs) > 1 else [results]
+        nbytes = sum(array.nbytes for array in results.values())
+        parts = await offloaded(nbytes, split, results, rows) if len(jobs) > 1 else [results]
         self.statistics.ran(sum(rows), len(jobs), ready - begun, ended - ready)
         self._ran.observe((ended - ready) / 1e9)
         self._rows.observe(sum(rows))
@@ -281,10 +284,16 @@ def joined(jobs: Sequence[Job]) -> dict[str, np.ndarray]:
 
 
 def split(results: Mapping[str, np.ndarray], rows: Sequence[int]) -> list[dict[str, np.ndarray]]:
-    """The results of each job: views. Raises ``ServingError`` (GPC1211) if an output has other rows than the inputs."""
+    """The results of each job. Raises ``ServingError`` (GPC1211) if an output has other rows than the inputs.
+
+    They are copies: of a view, a client that reads slowly would hold the results of all.
+    """
     for name, array in results.items():
         if len(array) != sum(rows):
             told = f"output {quote(name)}: {sum(rows)} rows expected of a batch, found {len(array)}"
             raise ServingError(told, code="GPC1211", status=500)
     ends = np.cumsum(rows).tolist()
-    return [{name: array[end - n : end] for name, array in results.items()} for n, end in zip(rows, ends, strict=True)]
+    return [
+        {name: array[end - n : end].copy() for name, array in results.items()}
+        for n, end in zip(rows, ends, strict=True)
+    ]

@@ -31,8 +31,13 @@ PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute
 
 @dataclass
 class Statistics:
-    """Of one version of a model, in the terms of Triton's extension: an inference is a row, an execution a run."""
+    """Of one version of a model, in the terms of Triton's extension: an inference is a row, an execution a run.
 
+    ``most`` rows are joined. A request of more runs alone; all such runs are one entry of ``batches``, of ``most + 1``: their
+    sizes are the clients' choice, and each would be an entry for ever.
+    """
+
+    most: int
     last_ms: int = 0
     inferences: int = 0
     executions: int = 0
@@ -46,7 +51,7 @@ class Statistics:
         self.inferences += rows
         self.sums["compute_input"].add(prepare_ns, requests)
         self.sums["compute_infer"].add(run_ns, requests)
-        own = self.batches[rows]
+        own = self.batches[min(rows, self.most + 1)]
         own["compute_input"].add(prepare_ns)
         own["compute_infer"].add(run_ns)
         own["compute_output"].add(0)

@@ -13,6 +13,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 import gpucomp
+from gpucomp.serving.datatypes import text_of
 
 
 class TritonPythonModel:
@@ -31,14 +32,14 @@ class TritonPythonModel:
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """A response for each request. Triton's batches are run as one; if that fails, each request alone."""
-        feeds = [self._feed(request) for request in requests]
-        alike = {tuple(array.shape[1:] for array in feed.values()) for feed in feeds}
-        if self.batched and len(feeds) > 1 and len(alike) == 1:
+        if self.batched and len(requests) > 1:
             try:
-                return self._together(requests, feeds)
+                feeds = [self._feed(request) for request in requests]
+                if len({tuple(array.shape[1:] for array in feed.values()) for feed in feeds}) == 1:
+                    return self._together(requests, feeds)
             except gpucomp.GpucompError:
                 pass  # which of them it is, is found below
-        return [self._alone(request, feed) for request, feed in zip(requests, feeds, strict=True)]
+        return [self._alone(request) for request in requests]
 
     def finalize(self) -> None:
         """Free the model's memory."""
@@ -47,9 +48,8 @@ class TritonPythonModel:
     def _feed(self, request: Any) -> dict[str, np.ndarray]:
         feed = {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
         for name in self.texts:  # Triton gives bytes
-            flat = [
-                text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in feed[name].reshape(-1)
-            ]
+            where = f"input {name!r}"
+            flat = [text_of(text, where) if isinstance(text, bytes) else text for text in feed[name].reshape(-1)]
             feed[name] = np.array(flat, object).reshape(feed[name].shape)
         return feed
 
@@ -62,9 +62,9 @@ class TritonPythonModel:
             for number, request in enumerate(requests)
         ]
 
-    def _alone(self, request: Any, feed: dict[str, np.ndarray]) -> Any:
+    def _alone(self, request: Any) -> Any:
         try:
-            return self._response(request, self.context.run(feed))
+            return self._response(request, self.context.run(self._feed(request)))
         except gpucomp.GpucompError as error:
             return pb_utils.InferenceResponse(output_tensors=[], error=pb_utils.TritonError(str(error)))
 

@@ -36,6 +36,7 @@ LISTS = {
     "f1": np.array(1, np.float32),
     "w": RNG.standard_normal((5, 3, 3, 3)).astype(np.float32),
     "ones": np.ones(3, np.int64),
+    "table": np.arange(12, dtype=np.float32).reshape(3, 4),
 }
 
 
@@ -263,6 +264,29 @@ def test_what_has_no_formula_is_the_graph_of_an_example():
 
     assert found.varying() == set()
     assert found.conditions.hold_at(found.example)
+
+
+@pytest.mark.parametrize(
+    ("equation", "operands", "shape"),
+    [
+        ("ij,jk->ik", ["x", "table"], ("n", 3)),
+        ("ij->i", ["x"], ("n", 3)),
+        ("ij,ik->jk", ["x", "x"], ("n", 3)),
+        ("...ij,jk", ["x", "table"], ("n", "h", 3)),
+        ("bii->bi", ["x"], ("n", 3, 3)),
+        ("ii->i", ["x"], ("n", "n")),
+    ],
+)
+def test_an_einsum_is_for_one_row_too(equation, operands, shape):
+    """A letter that all operands have with one size, or with a number, broadcasts at no size."""
+    proto = made(node("Einsum", operands, ["y"], equation=equation), shape=shape)
+    found = opened(proto)
+    sizes = dict.fromkeys(found.shapes.dims, 1)
+    x = {"x": RNG.standard_normal(found.shapes.at(sizes)["x"]).astype(np.float32)}
+
+    assert found.conditions.texts() == []
+    (actual,) = interpret(instance(found.graph, sizes), x)
+    np.testing.assert_allclose(actual, np.einsum(equation, *({**LISTS, **x}[o] for o in operands)), rtol=1e-5)
 
 
 def test_a_needed_multiple_is_told():

@@ -4,7 +4,7 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +12,10 @@ import pytest
 import gpucomp
 from gpucomp import cli
 from gpucomp.errors import ServingError, UnsupportedError, UsageError
+from gpucomp.refusal import Refusal
 from gpucomp.serving.export import export_triton
+from gpucomp.serving.model import Loaded
+from gpucomp.serving.model_config import model_config, pbtxt
 from tests.onnx_builders import model, node, value
 from tests.serving import models
 
@@ -213,6 +216,27 @@ def test_texts_are_bytes_in_triton(tmp_path, backend):
     (response,) = made.execute([request(np.array([w.encode() for w in words], object), name="t", outputs=["u"])])
 
     assert response.output_tensors()[0].as_numpy().tolist() == words.tolist()
+
+
+def test_texts_that_are_not_utf8_are_refused(tmp_path, backend):
+    """As by the server: a text that is changed silently is another one."""
+    made = started(exported(tmp_path, models.texts()))
+    asked = [request(np.array(4 * [word], object), name="t", outputs=["u"]) for word in (b"a", b"\xff", b"b")]
+
+    first, wrong, last = made.execute(asked)
+
+    assert [one.output_tensors()[0].as_numpy().tolist() for one in (first, last)] == [4 * ["a"], 4 * ["b"]]
+    assert wrong.error().message().startswith("GPC1201 input 't': a text that is not UTF-8")
+
+
+def test_an_instance_is_on_the_first_gpu_only():
+    """That is the one that gpucomp opens; Triton starts one on each without it."""
+    loaded = Loaded("m", 1, SimpleNamespace(target="cuda:sm_90a"), (), (), 2, Refusal("not asked for"))
+
+    config = model_config(loaded, [1])
+
+    assert config["instance_group"] == [{"kind": "KIND_GPU", "gpus": [0], "count": 2}]
+    assert "gpus: [0]" in pbtxt(config)
 
 
 def test_a_compiled_model_is_exported_too(tmp_path, backend):

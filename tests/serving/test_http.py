@@ -297,6 +297,8 @@ def test_a_chunked_body_is_taken(server):
         ("GET", "/v2/models/mlp/versions/9", 404, "GPC1202"),
         ("GET", "/v2/models/mlp/versions/-1", 404, "GPC1202"),
         ("GET", "/v2/models/mlp/versions/²", 404, "GPC1202"),
+        ("GET", "/v2/models/mlp/versions/01", 404, "GPC1202"),
+        ("GET", "/v2/models/mlp/versions/" + "0" * 19 + "12", 404, "GPC1202"),
         ("GET", "/v2/models/broken/ready", 503, "GPC1203"),
         ("GET", "/v2/models/boxes", 503, "GPC1203"),
         ("GET", "/v2/models/..%2f..%2fetc%2fpasswd", 404, "GPC1209"),

@@ -13,7 +13,7 @@ pytest.importorskip("prometheus_client", reason="could not import 'prometheus_cl
 import gpucomp
 from gpucomp.errors import DeviceLostError
 from gpucomp.runtime.context import Context
-from gpucomp.serving import registry
+from gpucomp.serving import registry, rows
 from gpucomp.serving.limits import Limits
 from tests.serving import models
 from tests.serving.servers import eventually, received, serving
@@ -32,8 +32,8 @@ def result(answer):
 
 
 def state(running, name, version="1"):
-    rows = running.ask("/v2/repository/index", {}).json
-    return next(row for row in rows if (row["name"], row["version"]) == (name, version))
+    listed = running.ask("/v2/repository/index", {}).json
+    return next(row for row in listed if (row["name"], row["version"]) == (name, version))
 
 
 def load(running, name="m", verb="load", **headers):
@@ -66,6 +66,23 @@ def test_a_file_that_was_written_again(folder):
         load(running)
 
         np.testing.assert_allclose(result(ask(running)), 3 * models.mlp_of(X), rtol=1e-5, atol=1e-6)
+
+
+def test_a_file_that_is_written_again_while_it_is_loaded(folder, monkeypatch):
+    """What is proven of rows would be of another model than the one that runs."""
+    path = folder / "m" / "1" / "model.onnx"
+    proven = rows.independent
+
+    def late(*how):
+        models.save(models.centred(), folder / "other.onnx").replace(path)
+        return proven(*how)
+
+    with serving(folder, max_batch=4) as running:
+        monkeypatch.setattr(rows, "independent", late)
+        answer = load(running)
+        assert answer.status == 400
+        assert "its file was written again while it was loaded" in answer.error
+        assert ask(running).status == 200
 
 
 def test_a_new_version_that_cannot_be_loaded_leaves_the_old_one(folder):
@@ -310,6 +327,17 @@ def test_a_run_whose_client_went_away_ends(folder, gate):
         eventually(lambda: gate.stopped == 1, "the end of the run")
         gate.opened.set()
         assert ask(running).status == 200
+
+
+def test_a_run_ends_whose_client_sent_more_requests_and_went_away(folder, gate):
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 5], "data": [1.0] * 10}]}).encode()
+    with serving(folder) as running:
+        with running.connect() as sock:
+            head = f"POST /v2/models/m/infer HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n"
+            sock.sendall(head.encode() + body + b"GET /v2 HTTP/1.1\r\nhost: a\r\n\r\n")
+            eventually(lambda: gate.waiting == 1, "the run")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        eventually(lambda: gate.stopped == 1, "the end of the run")
 
 
 def test_a_server_that_ends_finishes_what_it_has(folder, gate):

@@ -9,9 +9,15 @@ from bench.decoder_model import Sizes, decoder
 from gpucomp import ops
 from gpucomp.errors import InputError
 from gpucomp.frontend.onnx.loader import load
+from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dim import Dim
+from gpucomp.ir.graph import Graph, input_value
+from gpucomp.ir.instance import instance
+from gpucomp.ir.size import size_of
+from gpucomp.ir.types import F32, TensorType
 from gpucomp.refusal import Refusal
-from gpucomp.serving.rows import _alike, batch_dim, independent
+from gpucomp.serving import rows
+from gpucomp.serving.rows import _alike, _are_of, batch_dim, independent
 from tests.onnx_builders import model, node, value
 from tests.serving import models
 
@@ -179,6 +185,58 @@ def test_a_fixed_first_dimension_is_no_batch():
     assert "has one size only" in str(batch_dim(exe.inputs, exe.outputs))
 
 
+def wide(nodes, weights):
+    return model(nodes, [value("x", ["n", "s"])], [value("y", ["n", "s"])], weights)
+
+
+def at(proto, tmp_path, example):
+    """The proof of a model of x[n,s] that is built around ``example``."""
+    path = models.save(proto, tmp_path / "m.onnx")
+    return independent(path, {"x": ("n", "s")}, Dim("n"), example)
+
+
+def test_rows_that_are_rows_at_one_size_of_another_dimension_only(tmp_path):
+    """Where ``s`` is 91, each row of 91 is one of ``x``; where it is 13, seven rows of several clients are."""
+    nodes = [
+        node("Reshape", ["x", "c"], ["a"]),
+        node("Softmax", ["a"], ["b"], axis=1),
+        node("Shape", ["x"], ["s"]),
+        node("Reshape", ["b", "s"], ["y"]),
+    ]
+
+    why = at(wide(nodes, {"c": np.array([-1, 91])}), tmp_path, {"n": 90, "s": 91})
+
+    assert "a condition, n*s == 91*floor(n*s/91), depends on 'n'" in str(why)
+
+
+def test_the_number_of_rows_is_the_batch_by_its_formula():
+    """Rows and columns are as many in an instance, and yet only the rows are the batch."""
+    n, s = (size_of(Dim(name), 13) for name in "ns")
+    with assuming(Assumed()):
+        x = input_value("x", TensorType(F32, (n, s)))
+        graph = Graph((x,), (ops.Relu(x),), ("y",))
+    one = instance(graph, {"n": 13, "s": 13})
+
+    assert _are_of(n, graph, one, dict.fromkeys((*one.inputs, *one.outputs), 0))
+    assert not _are_of(n, graph, one, dict.fromkeys((*one.inputs, *one.outputs), 1))
+
+
+def test_the_proof_is_for_other_sizes_of_other_dimensions_too(tmp_path, monkeypatch):
+    tried = []
+    proven = rows._proven_at
+    monkeypatch.setattr(rows, "_proven_at", lambda example, *more: tried.append(example) or proven(example, *more))
+    relu = [node("Relu", ["x"], ["y"])]
+
+    assert at(wide(relu, {}), tmp_path, {"n": 7, "s": 5}) is None
+    assert [one["s"] for one in tried] == [5, 6]
+
+
+def test_a_dimension_that_a_weight_fixes_has_no_other_size(tmp_path):
+    proto = wide([node("Add", ["x", "w"], ["y"])], {"w": np.ones(5, np.float32)})
+
+    assert at(proto, tmp_path, {"n": 7, "s": 5}) is None
+
+
 def test_a_range_without_two_sizes_of_its_own_proves_nothing(tmp_path):
     path = models.save(one([node("Relu", ["x"], ["y"])], shape=("n", 3), result=("n", 3)), tmp_path / "m.onnx")
 
@@ -209,7 +267,7 @@ def test_sizes_that_the_program_is_not_for_need_no_proof(tmp_path):
     x = np.random.default_rng(0).standard_normal((600, 5)).astype(np.float32)
 
     assert found(proto, tmp_path) is None
-    for rows in (1, 4, 512):
-        np.testing.assert_array_equal(exe.run({"x": x[:rows]})["y"], x[:rows])
+    for n in (1, 4, 512):
+        np.testing.assert_array_equal(exe.run({"x": x[:n]})["y"], x[:n])
     with pytest.raises(InputError, match="GPC2113"):
         exe.run({"x": x})

@@ -14,7 +14,7 @@ from gpucomp.runtime.pending import Pending
 from gpucomp.runtime.stopping import Stop
 from gpucomp.serving import limits
 from gpucomp.serving.model import Loaded
-from gpucomp.serving.scheduler import Scheduler
+from gpucomp.serving.scheduler import Scheduler, split
 from gpucomp.serving.statistics import Metrics
 from tests.serving import servers
 
@@ -92,6 +92,29 @@ def test_requests_that_wait_are_joined_and_split():
         return found
 
     assert asyncio.run(main()) == [[2], [4, 6], [8], [10, 12, 14]]
+
+
+def test_statistics_of_large_requests_are_one_entry():
+    """A client chooses their sizes: of each an entry would be kept for ever."""
+
+    async def main():
+        made, exe = scheduler(max_batch=2)
+        for number in range(5):
+            job = made.submit(rows(*range(number + 1)))
+            await settled()
+            exe.end(number)
+            await job.result
+        return {n: one["compute_infer"].count for n, one in made.statistics.batches.items()}
+
+    assert asyncio.run(main()) == {1: 1, 2: 1, 3: 3}
+
+
+def test_a_result_does_not_hold_those_of_others():
+    """A client that reads slowly keeps its own part of a batch in memory, not the whole."""
+    parts = split({"y": np.arange(6).reshape(6, 1)}, [1, 2, 3])
+
+    assert [part["y"].ravel().tolist() for part in parts] == [[0], [1, 2], [3, 4, 5]]
+    assert all(part["y"].base is None for part in parts)
 
 
 def test_a_batch_has_no_more_rows_than_allowed_and_none_of_another_shape():
@@ -421,3 +444,33 @@ def test_large_requests_are_joined_by_a_thread():
         return [(await job.result)["y"].sum() / large for job in jobs]
 
     assert asyncio.run(main()) == [2, 4]
+
+
+def test_a_batch_that_is_given_up_while_it_is_joined_does_not_run(monkeypatch):
+    async def main():
+        made, exe = scheduler(max_batch=8)
+        made.submit(rows(0))
+        jobs = [made.submit(rows(n)) for n in (1, 2)]
+        monkeypatch.setattr("gpucomp.serving.scheduler.offloaded", slow)
+        await settled()
+        exe.end(0)
+        await asyncio.wait_for(joining.wait(), servers.PATIENCE)
+        for job in jobs:
+            made.abandon(job)
+        goes_on.set()
+        await settled()
+        assert len(exe.runs) == 1
+        assert all(job.over.done() for job in jobs)
+        last = made.submit(rows(3))
+        await settled()
+        exe.end(1)
+        return (await last.result)["y"].tolist()
+
+    joining, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(nbytes, work, *arguments):
+        joining.set()
+        await goes_on.wait()
+        return work(*arguments)
+
+    assert asyncio.run(main()) == [[6]]

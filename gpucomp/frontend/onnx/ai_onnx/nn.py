@@ -26,6 +26,7 @@ from gpucomp.frontend.onnx.compose import (
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value, constant, constant_value
 from gpucomp.ir import types as t
+from gpucomp.ir.size import is_one
 from gpucomp.ops.registry import broadcast
 
 
@@ -182,17 +183,18 @@ def einsum(*operands: Value, equation: str) -> Value:
     plain = []
     for term, value in zip(terms, operands, strict=True):
         for c, size in zip(term, value.shape, strict=True):
-            if extents.setdefault(c, size) not in (size, 1) and size != 1:
-                raise ValueError(
-                    f"the letter {c!r} stands for an axis of {extents[c]} and for one of {size} elements: equal sizes expected"
-                )
-            extents[c] = max(extents[c], size) if 0 not in (extents[c], size) else min(extents[c], size)
+            known = extents.setdefault(c, size)
+            try:
+                (extents[c],) = broadcast((known,), (size,))
+            except ValueError:
+                told = f"the letter {c!r} stands for an axis of {known} and for one of {size} elements: equal sizes expected"
+                raise ValueError(told) from None
         plain.append(_diagonal(term, value))
     # axes of extent 1 that broadcast are dropped from the operand; another operand has the letter
     reduced = []
     for term, value in plain:
         for axis in reversed(range(len(term))):
-            if value.shape[axis] == 1 and extents[term[axis]] != 1:
+            if is_one(value.shape[axis]) and not is_one(extents[term[axis]]):
                 value = reshape(value, value.shape[:axis] + value.shape[axis + 1 :])
                 term = term[:axis] + term[axis + 1 :]
         reduced.append((term, value))
@@ -213,7 +215,7 @@ def _diagonal(term: str, x: Value) -> tuple[str, Value]:
             )
         rest = [a for a in range(len(term)) if a not in (first, second)]
         flat = reshape(transpose(x, [*rest, first, second]), [*(x.shape[a] for a in rest), n * n])
-        x = strided(flat, {len(rest): (0, n + 1 if n > 1 else 1, n)})
+        x = strided(flat, {len(rest): (0, 1 if is_one(n) else n + 1, n)})
         term = "".join(term[a] for a in rest) + repeated
     return term, x
 
