@@ -52,6 +52,7 @@ MAX_MEMBERS = 240  # nodes of all members of a kernel: limits the depth of the e
 FEW_CHOICES = 8  # ``Select`` nodes of a kernel: each further one may double the text of its branches
 MANY_ELEMENTS = 4096  # from this size, joined parts that are read repeatedly are stored, at the cost of a launch
 MANY_QUOTIENTS = 16  # elements that read each of some quotients: from here on these are stored, see ``Policy.divides``
+SOME_CHANNELS = 8  # fewer are gathered as they are, such as the three of a photo
 MANY_CODES = 4096  # from this size, codes that are read repeatedly are stored, at the cost of a launch
 MANY_COLUMNS = 256  # from this number of columns, several tiles of a product read the left operand
 EXPENSIVE = frozenset(
@@ -84,14 +85,18 @@ class Policy:
     prologues   elementwise producers may be inlined in the loads of a contraction
     divides     quotients may be computed again for each of many elements that read them, which a launch would save: a
                 GPU's launch takes longer
+
+    gathers     a transposed image may be gathered again for each tap of a convolution: the same holds
     """
 
     prologues: bool = True
     divides: bool = True
+    gathers: bool = True
 
     @classmethod
     def of(cls, target: Target) -> Policy:
-        return cls(prologues=target.prologues, divides=target.kind != "cpu")
+        launches = target.kind != "cpu"
+        return cls(prologues=target.prologues, divides=launches, gathers=launches)
 
 
 Order = tuple[int, ...]  # when a kernel runs: its anchor's position, or right after another kernel: (5,) (5, 12) (6,)
@@ -451,6 +456,8 @@ class Grouping:
             return f"{value.op} gathers from several places"
         if hint(value.type.size) >= MANY_ELEMENTS and any(map(_reads_again, readers)) and self._puts_together(value):
             return "cheaper to store than to select between its parts again for each tap or column"
+        if not self.policy.gathers and value.op is ops.Transpose and _scattered(value) and any(map(_has_taps, readers)):
+            return "cheaper to store than to gather again for each tap"
         if not footprint.computes:
             return "" if len(readers) <= 4 else "read by many"
         if len(readers) > 1:
@@ -507,6 +514,16 @@ def _reads_again(reader: Node) -> bool:
     last = reader.attrs.get("layout", "NCHW") == "NHWC"
     taps, columns = (weights[:-2], weights[-1]) if last else (weights[2:], weights[0])
     return math.prod(taps) > 1 or columns >= MANY_COLUMNS
+
+
+def _has_taps(reader: Node) -> bool:
+    return reader.op is ops.Conv and math.prod(reader.inputs[1].shape[:-2]) > 1
+
+
+def _scattered(value: Value) -> bool:
+    """Whether elements that are neighbours in an image of some channels lie apart in what ``value`` transposes."""
+    channels, size = hint(value.shape[-1]), hint(value.type.size)
+    return value.attrs["perm"][-1] != value.type.rank - 1 and channels >= SOME_CHANNELS and size >= MANY_ELEMENTS
 
 
 def _quantizes(value: Value) -> bool:

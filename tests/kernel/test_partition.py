@@ -176,6 +176,21 @@ def test_a_plain_producer_is_folded_into_a_contraction_only_where_the_target_all
 
 
 @pytest.mark.parametrize(
+    ("channels", "side", "taps", "gathers", "kernels"),
+    [(12, 21, 3, False, 2), (12, 21, 3, True, 1), (3, 43, 3, False, 1), (12, 21, 1, False, 1), (12, 9, 3, False, 1)],
+    ids=["stored", "on a GPU", "of few channels", "of one tap", "of few elements"],
+)
+def test_an_image_of_channels_first_is_stored_before_taps_read_it_on_a_processor(
+    rng, channels, side, taps, gathers, kernels
+):
+    x = tensor("x", 1, channels, side, side)
+    last = ops.Transpose(x, perm=(0, 2, 3, 1))
+    graph = Graph((x,), (ops.Conv(last, weight(rng, taps, taps, channels, 5), **CONV | {"pads": 4 * (taps // 2,)}),))
+
+    assert len(check(graph, rng, Policy(gathers=gathers))) == kernels
+
+
+@pytest.mark.parametrize(
     ("rows", "width", "divides", "kernels"),
     [(300, 24, False, 2), (300, 24, True, 1), (16, 256, False, 1), (100, 24, False, 1)],
     ids=["stored", "on a GPU", "of few rows", "of few elements"],
