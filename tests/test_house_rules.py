@@ -56,6 +56,7 @@ SHARED = ("gpucomp.device.limits", "gpucomp.schedule.space")  # what engines' sp
 TABLES = {  # modules with a table of figures or rows; the formatter leaves it as it is
     "gpucomp/codegen/llvm/engines.py",
     "gpucomp/codegen/llvm/ir/math.py",
+    "gpucomp/device/catalogue.py",
     "gpucomp/device/device.py",
     "gpucomp/rewrite/match.py",
 }

@@ -76,6 +76,7 @@ NOT_HERE = {
     "bench.gpu models": "needs a GPU",
     "bench.gpu probe": "needs a GPU",
     "bench.gpu tune": "needs a GPU",
+    "bench.measured": "needs files of measurements: tests/bench/test_measured.py runs it on small ones",
     "bench.ocr_trace": "downloads models: tests/bench/test_ocr_trace.py runs it on small ones",
     "bench.ort_applications": "installs eight applications: tests/bench/test_ort_applications.py runs its parts",
     "bench.serve_load": "takes half an hour: tests/bench/test_serve_load.py runs it with less to do",

@@ -1,0 +1,1 @@
+"""The analytic model beside published measurements of GPUs."""
