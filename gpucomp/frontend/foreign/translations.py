@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -129,6 +130,8 @@ def other_in_onnx(node: fx.Node) -> str:
     name = str(node.target)
     if name in _OTHERS:
         return _OTHERS[name]
+    if node.target is operator.floordiv and any(map(_may_be_negative, node.args)):
+        return "ONNX rounds quotients of whole numbers towards 0"
     if name.startswith("aten.avg_pool") and _given(node, "divisor_override", 6, None) is not None:
         return "torch's exporter leaves out divisor_override"
     if name == "aten.scatter_reduce.two" and _given(node, "reduce", 4, "") == "mean":
@@ -157,6 +160,13 @@ def _types(nodes: Iterable[fx.Node]) -> list[torch.dtype]:
 
 def leaves(value: object) -> list[Any]:
     return [leaf for part in value for leaf in leaves(part)] if isinstance(value, list | tuple) else [value]
+
+
+def _may_be_negative(number: Any) -> bool:
+    value = number.meta.get("val") if isinstance(number, fx.Node) else number
+    if isinstance(value, torch.SymInt):
+        return bool(value.node.shape_env.bound_sympy(value.node.expr).lower < 0)
+    return not isinstance(value, int) or value < 0
 
 
 def _rounded_scale(node: fx.Node, name: str) -> str:

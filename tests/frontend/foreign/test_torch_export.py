@@ -318,3 +318,12 @@ def test_shapes_that_are_no_mapping_are_wrong_use(program, saved):
         with pytest.raises(gpucomp.UsageError, match="a mapping of input names expected, list given") as caught:
             gpucomp.compile(model, target="cpu", shapes=[(1, 3)])
         assert caught.value.code == "GPC2009"
+
+
+ROWS = torch.export.Dim("rows", min=2, max=64)
+
+
+def test_quotients_of_sizes_that_may_be_negative_are_refused():
+    program = exported(lambda self, x: x * ((x.shape[0] - 10) // 3), torch.ones(8, 2), dynamic_shapes=({0: ROWS},))
+
+    assert "rounds quotients" in refused(program)
