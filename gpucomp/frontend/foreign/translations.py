@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import fx
 
+from gpucomp.frontend.foreign.fx_graphs import is_whole
+
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 # these draw random numbers only where all of these arguments say so: name, position, and the value that says no
 _Switch = tuple[str, int, float]
@@ -136,8 +138,8 @@ def other_in_onnx(node: fx.Node) -> str:
         return "torch's exporter leaves out divisor_override"
     if name == "aten.scatter_reduce.two" and _given(node, "reduce", 4, "") == "mean":
         return "ONNX has no mean of what is scattered"
-    if name == "aten.as_strided.default" and not _tensor(node.args[0]).is_contiguous():
-        return "torch's exporter takes steps in the order of the axes, and the tensor has another one in memory"
+    if name == "aten.as_strided.default" and not _is_all_in_order(node):
+        return "torch's exporter takes steps in the order of the axes, and the tensor's memory has another one, or more in it"
     if name.startswith("aten.mean.") and node.kwargs.get("dtype") not in (None, _tensor(node.args[0]).dtype):
         return "torch's exporter leaves out dtype"
     if name in _SHIFTS and any(not dtype.is_signed for dtype in _types(node.all_input_nodes)):
@@ -160,6 +162,14 @@ def _types(nodes: Iterable[fx.Node]) -> list[torch.dtype]:
 
 def leaves(value: object) -> list[Any]:
     return [leaf for part in value for leaf in leaves(part)] if isinstance(value, list | tuple) else [value]
+
+
+def _is_all_in_order(node: fx.Node) -> bool:
+    """Whether steps in the memory of an ``as_strided`` are steps in its tensor."""
+    source: Any = node.args[0]
+    if _given(node, "storage_offset", 3, None) is not None and source.op == "placeholder":
+        return False  # a call may give a part of another tensor, of which the offset is one
+    return _tensor(source).is_contiguous() and is_whole(_tensor(source))
 
 
 def _may_be_negative(number: Any) -> bool:
