@@ -151,12 +151,12 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     first, second = dim1 % x.dim(), dim2 % x.dim()
     others = [dim for dim in range(x.dim()) if dim not in (first, second)]
     rows, columns = x.shape[first], x.shape[second]
-    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    length = torch.sym_max(torch.sym_min(rows + min(offset, 0), columns - max(offset, 0)), 0)  # of any size, if one is open
     start = offset if offset >= 0 else -offset * columns
     flat = x.permute(*others, first, second).reshape(*(x.shape[dim] for dim in others), rows * columns)
-    if length == 0:
-        return flat[..., :0]
-    return flat[..., start : start + (length - 1) * (columns + 1) + 1 : columns + 1]
+    if not isinstance(length, int):  # a slice asks whether its end is inside
+        return flat.index_select(-1, start + torch.arange(length, device=x.device) * (columns + 1))
+    return flat[..., start : start + max(length * (columns + 1) - columns, 0) : columns + 1]
 
 
 def addmm(own: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
