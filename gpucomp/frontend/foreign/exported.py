@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import warnings
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from google.protobuf.message import EncodeError
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from gpucomp.errors import UnsupportedError, quote
 from gpucomp.frontend.foreign.masks import fill_with_zeros
@@ -16,6 +19,8 @@ from gpucomp.frontend.foreign.translations import draws, operator_name, other_in
 
 MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 MOST_SIZE = 8192  # of a dimension without an end
+# how many guards a program's sizes had when it was first seen: what an earlier attempt assumed is no part of the program
+_GUARDS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def exported(program: Any) -> bytes:
@@ -58,7 +63,7 @@ def _nbytes(program: Any) -> int:
 
 def _require_right(program: Any) -> None:
     """Raise ``UnsupportedError`` (GPC4022) for what torch's exporter leaves out, or translates to something else."""
-    nodes = [node for module in program.graph_module.modules() for node in getattr(module, "graph", _Empty).nodes]
+    nodes = [node for module in _graphs(program) for node in module.graph.nodes]
     for node in nodes:
         if node.op == "call_function" and (why := _objection(node)):
             at = f" at {place}" if (place := place_of(node)) else ""
@@ -83,15 +88,39 @@ def _require_right(program: Any) -> None:
 
 def _taken_apart(program: Any) -> Any:
     """The program in operators that torch's exporter has right."""
+    env = _shape_env(program)
+    before = 0 if env is None else _GUARDS.setdefault(env, len(env.guards))
     found = program.run_decompositions(dict(pieces().table))
-    fill_with_zeros(found.graph)
-    found.graph_module.recompile()
+    # a function that asks for a size gets an answer for the example's, and a program has no guards to hold the others back
+    assumed = [str(guard.expr) for guard in env.guards[before:] if not _is_usual(guard.expr)] if env is not None else []
+    if assumed:
+        raise UnsupportedError(
+            f"taken apart, the program would be right only where {quote(', '.join(assumed))}: narrow the ranges of its sizes, "
+            "or close them",
+            code="GPC4022",
+        )
+    for module in _graphs(found):
+        fill_with_zeros(module.graph)
+        module.recompile()
     _require_right(found)
     return found
 
 
-class _Empty:
-    nodes = ()
+def _shape_env(program: Any) -> Any:
+    """What knows the open sizes of a program; ``None`` if all are closed."""
+    values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
+    found = (value.fake_mode.shape_env for value in values if isinstance(value, FakeTensor))
+    return next(found, None)
+
+
+def _is_usual(guard: Any) -> bool:
+    """Whether a guard only says that a size is not 0 or 1, which torch.export takes for granted: it is about strides."""
+    return bool(guard.is_Relational and guard.rel_op == "!=" and guard.rhs in (0, 1))
+
+
+def _graphs(program: Any) -> list[fx.GraphModule]:
+    """The program's graph, and those of its branches and loops."""
+    return [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
 
 
 def _objection(node: Any) -> str:
