@@ -32,7 +32,7 @@ from torch.utils import _pytree
 from gpucomp import config
 from gpucomp.artifact import cache as files
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.foreign.fx_graphs import copied, is_tensor, memory_of
+from gpucomp.frontend.foreign.fx_graphs import copied, is_tensor, is_whole, memory_of
 from gpucomp.frontend.foreign.masks import fill_with_zeros, has_masks
 from gpucomp.frontend.foreign.torch_exporter import LIFTED, to_onnx
 from gpucomp.ir.dim import ANY, MOST, Dim
@@ -182,7 +182,9 @@ def _results(
         if node in arguments:
             places.append((0, node))
         elif is_tensor(node):
-            root = _root(node) if shared[memory_of(node)] > 1 else node
+            # a part of a larger tensor comes with that in eager, which steps in its memory may reach
+            alone = shared[memory_of(node)] == 1 and is_whole(node.meta["val"])
+            root = node if alone else _root(node)
             if root.op != "placeholder":
                 roots[root] = None
             places.append((1 if root is node and root.op != "placeholder" else 2, root))
