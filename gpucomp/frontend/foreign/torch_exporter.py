@@ -79,6 +79,10 @@ def _pieces() -> Pieces:
     known = set(decomp.get_onnx_implemented_overloads(registry)) - {*TORCHS}
     table = decomp.create_onnx_friendly_decomposition_table(known)
     table |= TABLE
+    for name in torch.ops.aten.linspace.overloads():
+        table.pop(
+            getattr(torch.ops.aten.linspace, name), None
+        )  # between tensors, torch's steps are others than its function's
     for operator in [*table]:
         # what takes a constant apart reads the tensor itself, which a trace does not have; random numbers must be torch's
         seeded = torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ())

@@ -332,7 +332,9 @@ def test_quotients_of_sizes_that_may_be_negative_are_refused():
 @pytest.mark.parametrize("offset", [0, 2, 4])
 def test_a_diagonal_of_open_sizes_has_the_length_of_each_call(offset):
     x = torch.randn(3, 5)
-    exe = gpucomp.compile(exported(lambda self, x: x.diagonal(offset) * 1, x, dynamic_shapes=({0: ROWS},)), target="cpu")
+    exe = gpucomp.compile(
+        exported(lambda self, x: x.diagonal(offset) * 1, x, dynamic_shapes=({0: ROWS},)), target="cpu"
+    )
 
     for rows in (2, 5, 9):
         x = torch.randn(rows, 5)
