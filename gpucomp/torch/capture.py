@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import onnx_ir
@@ -34,10 +35,9 @@ from gpucomp.artifact import cache as files
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.foreign.fx_graphs import copied, is_tensor, is_whole, memory_of
 from gpucomp.frontend.foreign.masks import fill_with_zeros, has_masks
+from gpucomp.frontend.foreign.own_code import digest
 from gpucomp.frontend.foreign.torch_exporter import LIFTED, to_onnx
 from gpucomp.ir.dim import ANY, MOST, Dim
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ def _model(
 ) -> tuple[bytes, bool]:
     """The model's bytes, and whether they were in the cache."""
     copy = fx.GraphModule(module, graph)
-    about = [FORMAT, torch.__version__, onnxscript.__version__, onnx_ir.__version__, copy.code]
+    about = [digest(Path(__file__)), torch.__version__, onnxscript.__version__, onnx_ir.__version__, copy.code]
     about += [_described(node.meta["val"]) for node in graph.nodes if "val" in node.meta]
     key = hashlib.sha256(repr(about).encode()).hexdigest()
     return files.export(config.current().cache, key, lambda: to_onnx(_program(copy, inputs, outputs)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,13 +20,14 @@ from gpucomp.frontend.foreign.translations import draws, operator_name, other_in
 
 MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 MOST_SIZE = 8192  # of a dimension without an end
+_ONE_AT_A_TIME = Lock()  # warnings that a thread ignores are ignored in all, and what it restores is what it found
 # how many guards a program's sizes had when it was first seen: what an earlier attempt assumed is no part of the program
 _GUARDS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def exported(program: Any) -> bytes:
     """An ``ExportedProgram`` as a model, with the ranges of its sizes. Raises ``UnsupportedError`` (GPC4022)."""
-    with quiet(), warnings.catch_warnings():
+    with _ONE_AT_A_TIME, quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about itself
         try:
             if (nbytes := _nbytes(program)) > MOST_BYTES:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import Any, NoReturn
 
 import torch
@@ -37,6 +38,10 @@ BEYOND_IT = (
 
 # each makes a tensor of the graph's own from one that the graph has as a constant
 LIFTED = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)
+
+
+_LEVELS: list[int] = []  # that the exporter's logger had before each thread made it quiet
+_LOCK = Lock()
 
 
 @dataclass(frozen=True)
@@ -105,12 +110,14 @@ def _pieces() -> Pieces:
 def quiet() -> Iterator[None]:
     """Without the exporter's warnings about packages that are not installed, and that nobody asked for."""
     logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    with _LOCK:
+        _LEVELS.append(logger.level)
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        with _LOCK:
+            logger.setLevel(_LEVELS.pop())  # the first of them behind the last thread
 
 
 def to_onnx(program: torch.export.ExportedProgram) -> bytes:

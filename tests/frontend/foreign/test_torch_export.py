@@ -13,6 +13,7 @@ import pytest
 import gpucomp
 from gpucomp.cli import main
 from gpucomp.frontend.foreign import exported as in_memory
+from gpucomp.frontend.foreign import torch_exporter
 
 torch = pytest.importorskip("torch", reason="could not import 'torch'")
 pytest.importorskip("onnxscript", reason="could not import 'onnxscript'")
@@ -303,6 +304,20 @@ def test_the_logger_of_torch_keeps_its_level(program):
     before = logger.level
 
     gpucomp.compile(program, target="cpu")
+
+    assert logger.level == before
+
+
+def test_the_logger_of_torch_keeps_its_level_between_threads():
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    first, second = torch_exporter.quiet(), torch_exporter.quiet()
+
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert logger.level == logging.ERROR
+    second.__exit__(None, None, None)
 
     assert logger.level == before
 
