@@ -245,7 +245,7 @@ def _is_operator(space: str | None, name: str, overload: str) -> bool:
     if name.startswith("__") and name not in _DUNDER:
         return False
     ops: Any = importlib.import_module("torch").ops
-    found = getattr(getattr(getattr(ops, space), name, None), overload, None)
+    found: Any = getattr(getattr(getattr(ops, space), name, None), overload, None)
     if type(found).__name__ != "OpOverload":
         return False
     schema = found._schema

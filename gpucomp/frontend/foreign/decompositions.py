@@ -23,12 +23,16 @@ TORCHS = (
     aten.cross_entropy_loss.default,  # label_smoothing is left out
     aten.isclose.default,  # whole numbers
     aten.log_sigmoid.default,  # log(sigmoid(-200)) is infinite
+    # other names, of which the exporter does not promote the types
+    *(aten.divide.Tensor, aten.multiply.Tensor, aten.subtract.Tensor, aten.true_divide.Tensor),
     aten.log_softmax.int,  # computed in the type of the input, and then cast
     aten.softmax.int,
     aten.special_expm1.default,
     aten.special_log_softmax.default,
     aten.special_softmax.default,
 )
+_MOST: Any = torch.sym_max  # of sizes, without asking an open one which it is
+_LEAST: Any = torch.sym_min
 _NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -206,9 +210,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     first, second = dim1 % x.dim(), dim2 % x.dim()
     others = [dim for dim in range(x.dim()) if dim not in (first, second)]
     rows, columns = x.shape[first], x.shape[second]
-    length = torch.sym_max(
-        torch.sym_min(rows + min(offset, 0), columns - max(offset, 0)), 0
-    )  # of any size, if one is open
+    length = _MOST(_LEAST(rows + min(offset, 0), columns - max(offset, 0)), 0)  # of any size, if one is open
     start = offset if offset >= 0 else -offset * columns
     flat = x.permute(*others, first, second).reshape(*(x.shape[dim] for dim in others), rows * columns)
     if not isinstance(length, int):  # a slice asks whether its end is inside

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import warnings
+from collections.abc import Mapping, Sequence
+from keyword import iskeyword
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from gpucomp.errors import UnsupportedError, quote
 from gpucomp.frontend.foreign.masks import fill_with_zeros
-from gpucomp.frontend.foreign.torch_exporter import pieces, quiet
+from gpucomp.frontend.foreign.torch_exporter import BEYOND_IT, pieces, quiet
 from gpucomp.frontend.foreign.translations import draws, operator_name, other_in_onnx, place_of, trains
 
 MOST_BYTES = (1 << 31) - 1  # of a protobuf message
@@ -41,12 +44,44 @@ def exported(program: Any) -> bytes:
             return bytes(proto.SerializeToString(deterministic=True))
         except EncodeError as error:
             raise _too_large(str(error)) from error
-        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
-            cause = error.__cause__ or error
-            raise UnsupportedError(
-                f"torch's exporter: {type(cause).__name__}: {quote(str(cause).splitlines()[0] if str(cause) else '')}",
-                code="GPC4022",
-            ) from error
+        except BEYOND_IT as error:
+            raise _beyond("torch's exporter", error) from error
+
+
+class _Named(torch.nn.Module):
+    """A model of a list of tensors, or of one, as one whose arguments have names."""
+
+    def __init__(self, model: Any, names: Sequence[str]) -> None:
+        super().__init__()
+        self.model = model
+
+        def forward(*given: Any) -> Any:
+            return self.model([*given] if len(given) > 1 else given[0])
+
+        named = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        forward.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]  # torch names the inputs by it
+        self.forward = forward
+
+
+def program_of(model: Any, examples: Mapping[str, Any], batched: Sequence[str]) -> Any:
+    """A module of torch as an ``ExportedProgram``; inputs of these names have an open batch. Raises ``UnsupportedError``
+    (GPC4022).
+    """
+    batch = torch.export.Dim("batch")
+    sizes = tuple({0: batch} if name in batched else None for name in examples)
+    names = [name if name.isidentifier() and not iskeyword(name) else f"input_{n}" for n, name in enumerate(examples)]
+    try:
+        with quiet(), torch.no_grad():
+            module = _Named(model, names).eval()
+            return torch.export.export(module, tuple(examples.values()), dynamic_shapes=sizes, strict=False)
+    except BEYOND_IT as error:
+        raise _beyond("torch.export", error) from error
+
+
+def _beyond(what: str, error: BaseException) -> UnsupportedError:
+    cause = error.__cause__ or error
+    told = str(cause).splitlines() or [""]
+    return UnsupportedError(f"{what}: {type(cause).__name__}: {quote(' '.join(told[:2]))}", code="GPC4022")
 
 
 def _too_large(why: str) -> UnsupportedError:

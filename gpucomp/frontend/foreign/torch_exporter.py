@@ -40,6 +40,9 @@ BEYOND_IT = (
 LIFTED = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)
 
 
+# taken apart, their steps to whole numbers are others
+_LINSPACE = torch.ops.aten.linspace
+BETWEEN_TENSORS = (_LINSPACE.Tensor_Tensor, _LINSPACE.Tensor_Scalar, _LINSPACE.Scalar_Tensor)
 _LEVELS: list[int] = []  # that the exporter's logger had before each thread made it quiet
 _LOCK = Lock()
 
@@ -84,10 +87,8 @@ def _pieces() -> Pieces:
     known = set(decomp.get_onnx_implemented_overloads(registry)) - {*TORCHS}
     table = decomp.create_onnx_friendly_decomposition_table(known)
     table |= TABLE
-    for name in torch.ops.aten.linspace.overloads():
-        table.pop(
-            getattr(torch.ops.aten.linspace, name), None
-        )  # between tensors, torch's steps are others than its function's
+    for operator in BETWEEN_TENSORS:
+        table.pop(operator, None)
     for operator in [*table]:
         # what takes a constant apart reads the tensor itself, which a trace does not have; random numbers must be torch's
         seeded = torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ())

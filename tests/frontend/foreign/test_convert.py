@@ -379,8 +379,10 @@ def keras_files(folder, program):
     [
         "keras.Input((7, 9, 3)), L.Conv2D(5, 3, activation='relu'), L.GlobalMaxPooling2D(), L.Dense(4)",
         "keras.Input((6, 4)), L.LSTM(5, return_sequences=True), L.TimeDistributed(L.Dense(3)), L.Bidirectional(L.GRU(3))",
+        "keras.Input((9,)), L.Rescaling(400, -200), L.Activation('log_sigmoid')",
+        "keras.Input((5, 5, 2)), L.Resizing(6, 7, interpolation='nearest')",
     ],
-    ids=["images", "steps"],
+    ids=["images", "steps", "numbers", "sizes"],
 )
 def test_a_model_of_keras_is_compiled(tmp_path, layers):
     keras_files(
@@ -413,7 +415,7 @@ def test_a_model_of_keras_with_open_sizes_beyond_the_batch_is_refused(tmp_path):
 
 
 def test_what_another_release_converted_is_not_taken(fake, tmp_path, monkeypatch):
-    path = fake(WRITES)
+    path = fake(WRITES + "\n# converted by two releases")
     as_onnx(path)
 
     monkeypatch.setattr(own_code, "digest", lambda *others: "of other code")
@@ -427,3 +429,26 @@ def test_the_digest_of_the_code_has_each_file(tmp_path):
     other.write_text("1")
 
     assert len({own_code.digest(), own_code.digest(other), own_code.digest(Path(own_code.__file__))}) == 3
+
+
+def test_a_model_of_keras_with_several_inputs_has_their_names(tmp_path):
+    keras_files(
+        tmp_path,
+        "x, y = keras.Input((3,), name='x'), keras.Input((4,), name='y');"
+        "keras.Model([y, x], [L.Concatenate()([y, x]), x * 2]).save('net.keras')",
+    )
+
+    exe = gpucomp.compile(tmp_path / "net.keras", target="cpu")
+
+    x, y = np.ones((2, 3), np.float32), np.full((2, 4), 7, np.float32)
+    joined, doubled = exe.run({"x": x, "y": y}).values()
+    np.testing.assert_array_equal(joined, np.concatenate([y, x], 1))
+    np.testing.assert_array_equal(doubled, 2 * x)
+
+
+def test_a_model_of_keras_that_asks_for_its_batch_is_refused(tmp_path):
+    keras_files(tmp_path, "keras.Sequential([keras.Input((5, 4)), L.Masking(0.0), L.LSTM(4)]).save('net.keras')")
+
+    with pytest.raises(gpucomp.UnsupportedError, match=r"torch\.export: .*batch") as caught:
+        gpucomp.compile(tmp_path / "net.keras", target="cpu")
+    assert caught.value.code == "GPC4022"
