@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import onnx_ir
@@ -32,12 +33,11 @@ from torch.utils import _pytree
 from gpucomp import config
 from gpucomp.artifact import cache as files
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.foreign.fx_graphs import copied, is_tensor, memory_of
+from gpucomp.frontend.foreign.fx_graphs import copied, is_tensor, is_whole, memory_of
 from gpucomp.frontend.foreign.masks import fill_with_zeros, has_masks
+from gpucomp.frontend.foreign.own_code import digest
 from gpucomp.frontend.foreign.torch_exporter import LIFTED, to_onnx
 from gpucomp.ir.dim import ANY, MOST, Dim
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,9 @@ def _results(
         if node in arguments:
             places.append((0, node))
         elif is_tensor(node):
-            root = _root(node) if shared[memory_of(node)] > 1 else node
+            # a part of a larger tensor comes with that in eager, which steps in its memory may reach
+            alone = shared[memory_of(node)] == 1 and is_whole(node.meta["val"])
+            root = node if alone else _root(node)
             if root.op != "placeholder":
                 roots[root] = None
             places.append((1 if root is node and root.op != "placeholder" else 2, root))
@@ -286,7 +288,7 @@ def _model(
 ) -> tuple[bytes, bool]:
     """The model's bytes, and whether they were in the cache."""
     copy = fx.GraphModule(module, graph)
-    about = [FORMAT, torch.__version__, onnxscript.__version__, onnx_ir.__version__, copy.code]
+    about = [digest(Path(__file__)), torch.__version__, onnxscript.__version__, onnx_ir.__version__, copy.code]
     about += [_described(node.meta["val"]) for node in graph.nodes if "val" in node.meta]
     key = hashlib.sha256(repr(about).encode()).hexdigest()
     return files.export(config.current().cache, key, lambda: to_onnx(_program(copy, inputs, outputs)))

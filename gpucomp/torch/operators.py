@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import fx
@@ -50,10 +48,8 @@ def refused(node: fx.Node) -> Missing | None:
             return Missing.of(node, "it draws random numbers, which must be those of torch's generator")
         if node.target._schema.is_mutable:
             return Missing.of(node, "it writes into an argument")
-        if why := other_in_onnx(node):
-            return Missing.of(node, why)
-    if node.target is operator.floordiv and _may_be_negative(node.args[0]):
-        return Missing.of(node, "ONNX rounds quotients of whole numbers towards 0")
+    if node.op == "call_function" and (why := other_in_onnx(node)):
+        return Missing.of(node, why)
     for value in leaves(node.meta.get("val")):
         if isinstance(value, torch.Tensor) and (why := tensor_objection(value)):
             return Missing.of(node, why)
@@ -74,13 +70,6 @@ def missing(node: fx.Node) -> Missing | None:
     elif node.op in ("call_module", "call_method") or isinstance(target, torch._ops.HigherOrderOperator):
         return Missing.of(node, "it is not an operator of ATen")
     return None
-
-
-def _may_be_negative(number: Any) -> bool:
-    value = number.meta.get("val") if isinstance(number, fx.Node) else number
-    if isinstance(value, torch.SymInt):
-        return bool(value.node.shape_env.bound_sympy(value.node.expr).lower < 0)
-    return not isinstance(value, int) or value < 0
 
 
 def _unbacked(value: object) -> bool:

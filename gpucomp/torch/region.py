@@ -22,7 +22,7 @@ from gpucomp.torch.capture import Given, Taken, captured
 from gpucomp.torch.reports import Part
 from gpucomp.torch.settings import Settings
 from gpucomp.torch.tensors import array_of, tensor_of
-from gpucomp.torch.weights import Watch, with_weights
+from gpucomp.torch.weights import Watch, can_be_watched, with_weights
 
 MOST_CHANGES = 2  # a weight that changed so often is an input of each run from then on
 
@@ -42,12 +42,7 @@ class Region:
         self._graph = captured(module)
         part.export_s, part.export_cached = time.perf_counter() - began, self._graph.found
         used = {one.position for one in self._graph.taken}
-        # what is written into a tensor that was made in inference mode is not counted, nor what other processes write
-        watched = {
-            n: t
-            for n, t in weights.items()
-            if n in used and not t.is_inference() and not (t.device.type == "cpu" and t.untyped_storage().is_shared())
-        }
+        watched = {n: t for n, t in weights.items() if n in used and can_be_watched(t)}
         self._changes: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._device = _device(module)
@@ -110,7 +105,11 @@ class Region:
             assert state is not None
             if changed := state.watch.changed(args):  # and no other thread was first
                 self._changes.update(changed)
-                kept = {n: args[n] for n in state.watch.positions if self._changes[n] < MOST_CHANGES}
+                kept = {
+                    n: args[n]
+                    for n in state.watch.positions
+                    if self._changes[n] < MOST_CHANGES and can_be_watched(args[n])
+                }
                 self._part.note(f"compiled again, because of {several(len(changed), 'weight')} that changed")
                 state = self._state = self._compiled(kept)
             return state

@@ -17,8 +17,12 @@ from gpucomp.torch.tensors import array_of
 
 IN_A_FILE = 1 << 30  # bytes of weights from which on a model is a file with its data beside it
 _version = attrgetter("_version")
-_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _NOTHING = np.zeros((), np.uint8)
+
+
+def can_be_watched(tensor: torch.Tensor) -> bool:
+    """Not so where writes are not counted: in tensors that were made in inference mode, and by other processes."""
+    return not tensor.is_inference() and not (tensor.device.type == "cpu" and tensor.untyped_storage().is_shared())
 
 
 class Watch:

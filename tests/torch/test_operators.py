@@ -37,7 +37,14 @@ def small(x):
 def logarithms(x, y):
     far = torch.tensor([-200.0, -20.0, 0.0, 20.0, 200.0])
     losses = functional.binary_cross_entropy_with_logits(far, far.sigmoid().round())
-    return torch.logaddexp(x, y), torch.logaddexp2(x, y), functional.logsigmoid(far), losses, torch.xlogy(x, y)
+    products = torch.xlogy(x, y), torch.xlogy(0.0, y), torch.xlogy(x, NAN), torch.xlogy(y, 2)
+    return torch.logaddexp(x, y), torch.logaddexp2(x, y), functional.logsigmoid(far), losses, products
+
+
+def powers(x):
+    of_two = 2.0 ** torch.arange(-20, 31)
+    whole = torch.log2(of_two), torch.log2(of_two).floor(), torch.log2(torch.tensor([1, 8192, 2**30]))
+    return *whole, torch.log2(x), torch.log2(torch.tensor([0.0, INF, NAN, -1.0, 3e38, 1.2e-38]))
 
 
 def signs(x):
@@ -47,15 +54,32 @@ def signs(x):
         torch.heaviside(x, torch.tensor(0.5)),
         torch.copysign(torch.ones(()), x),
         functional.softshrink(x, 0.3),
+        torch.angle(x),
     )
 
 
 def angles(y, x):
-    return torch.atan2(y, x), torch.atan2(y, torch.ones_like(y)), torch.atan2(y[:, None], x)
+    up, right = torch.tensor([0, 0, 1, -1]), torch.tensor([-1, 1, -1, 0])
+    whole = torch.atan2(up, right), torch.atan2(up, right.float()), torch.atan2(up.half(), right)
+    return torch.atan2(y, x), torch.atan2(y, torch.ones_like(y)), torch.atan2(y[:, None], x), *whole
 
 
 def quotients(a, b):
     return a % b, a // b, torch.div(a, b, rounding_mode="floor"), a % -3.0, 0.7 % b, a // 0.1, torch.fmod(a, b)
+
+
+def in_16_bits(x):
+    tops, bottoms = torch.tensor([6140.0, -6140.0]).to(x.dtype), torch.tensor([2047.0, 2047.0]).to(x.dtype)
+    whole = torch.div(tops, bottoms, rounding_mode="trunc"), x // 0.3, torch.div(x, 0.3, rounding_mode="trunc"), x % 0.3
+    return *whole, torch.log1p(x), torch.expm1(x), torch.atan2(x, 1 - x), torch.logaddexp(x, 1 + x), torch.log2(x)
+
+
+def in_bf16(x):
+    return [one.float() for one in in_16_bits(x.bfloat16())]
+
+
+def in_f16(x):
+    return in_16_bits(x.half())
 
 
 def truncated(a, b):
@@ -83,6 +107,9 @@ def products(x, y, z):
         torch.addmm(nothing, x, y, beta=0, alpha=2),
         torch.addmm(z, x, y, beta=2, alpha=3),
         torch.baddbmm(many, x.expand(2, 3, 4), y.expand(2, 4, 3), beta=0, alpha=2),
+        torch.addmv(torch.full((3,), NAN), x, y[:, 0], beta=0, alpha=2),
+        torch.addmv(z[0], x, y[:, 0], beta=2, alpha=3),
+        torch.addbmm(nothing, x.expand(2, 3, 4), y.expand(2, 4, 3), beta=0, alpha=2),
         torch.cross(x[:, :3], y[:3], dim=0),
         torch.cross(z, z.t() + 1),
     )
@@ -103,6 +130,8 @@ def in_other_types(x):
     return (
         functional.softmax(narrow, -1, dtype=torch.float32),
         functional.log_softmax(narrow, -1, dtype=torch.float32),
+        torch.special.softmax(narrow, -1, dtype=torch.float32),
+        torch.special.log_softmax(narrow, -1, dtype=torch.float32),
         torch.isclose(torch.tensor([10**9, 3]), torch.tensor([10**9 + 1, 3])),
     )
 
@@ -121,6 +150,15 @@ def attention(q, k, mask):
     )
 
 
+def resized(x):
+    return (
+        functional.interpolate(x, size=(9, 5), mode="nearest-exact"),
+        functional.interpolate(x, scale_factor=1.7, mode="nearest-exact"),
+        functional.interpolate(x[..., 0], size=13, mode="nearest-exact"),
+        functional.interpolate(x, scale_factor=3.0),
+    )
+
+
 def wide(x):
     whole = functional.relu(functional.conv1d(x, x[:, :, :2])) + x.sum() * 0.5
     return (x @ x.mT).softmax(-1), whole, x.clamp(min=0.25), x.exp().log().mean(1, keepdim=True), x.to(torch.float32)
@@ -129,6 +167,10 @@ def wide(x):
 CASES = [
     (small, [torch.tensor([1e-10, -1e-7, 1e-3, 0.2, -0.24, 0.26, -0.5, 2.0, 50.0, INF, -1.0])]),
     (logarithms, [torch.tensor([1000.0, -1000, 0, -INF, 0, 3]), torch.tensor([1000.0, -1001, 5, -INF, NAN, 2])]),
+    (powers, [torch.linspace(0.001, 9000, 300)]),
+    (in_f16, [torch.linspace(0.01, 3, 500)]),
+    (in_bf16, [torch.linspace(0.01, 3, 500)]),
+    (resized, [torch.randn(1, 2, 6, 7)]),
     (signs, [SPECIAL]),
     (angles, [SPECIAL, SPECIAL.flip(0)]),
     (quotients, [TOPS, BOTTOMS]),
@@ -159,7 +201,8 @@ class Named(torch.nn.Module):
 def assert_near(function, found, wanted):
     for number, (a, b) in enumerate(zip(leaves(found), leaves(wanted), strict=True)):
         assert a.dtype == b.dtype, number
-        close = 1e-12 if b.dtype is torch.float64 else 2e-2 if b.dtype is torch.bfloat16 else 3e-6
+        kind = torch.bfloat16 if function is in_bf16 else b.dtype
+        close = {torch.float64: 1e-12, torch.bfloat16: 8e-3, torch.float16: 1e-3}.get(kind, 3e-6)
         torch.testing.assert_close(a, b, rtol=close, atol=0 if function is small else close, equal_nan=True)
 
 
@@ -202,6 +245,21 @@ def test_an_exported_program_computes_the_same(function, given):
         (lambda x: torch.as_strided(x.mT, (3, 2), (1, 4)) + 0, "as_strided"),
         (lambda x: x.round().long().mean(2, dtype=torch.float32), "mean"),
         (lambda x: ((x * 50).to(torch.uint8) << 1).int(), "lshift"),
+        (
+            lambda x: torch.bitwise_left_shift(torch.full((2,), 100, dtype=torch.uint8), 1) + x[0, 0, 0, 0].byte(),
+            "left_shift",
+        ),
+        (lambda x: torch.bitwise_right_shift((x.abs() * 50).to(torch.uint8), 1).int(), "right_shift"),
+        (lambda x: torch.special.erfcx(x + 9), "erfcx"),
+        (lambda x: torch.special.log_ndtr(x - 9), "erfcx"),
+        (
+            lambda x: x[0, 0, 0, :3].scatter_reduce(
+                0, LARGE_32[:3].long() % 3, x[0, 0, 1, :3], "amax", include_self=False
+            ),
+            "scatter",
+        ),
+        (lambda x: torch.linspace(x[0, 0, 0, 0].abs(), 4.3, 50, dtype=torch.int64), "linspace"),
+        (lambda x: functional.interpolate(x, scale_factor=41.0), "upsample_nearest2d"),
         (lambda x: x.double() * 0.1, "mul"),
         (lambda x: functional.celu(x.double()), "celu"),
         (lambda x: torch.isinf(x.double()), "isinf"),

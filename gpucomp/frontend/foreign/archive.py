@@ -7,6 +7,7 @@ also see two archives. So the copy has only members that are known, in which eac
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
@@ -39,19 +40,35 @@ _FUNCTIONS = (
     "|IsNonOverlappingAndDenseIndicator|TruncToInt|RoundToInt|RoundDecimal|ToFloat|Identity"
     r"|OpaqueUnaryFn_[a-z0-9]+|BitwiseFn_bitwise_[a-z]+"
 )
+# of this length a number is computed with at once; more digits than a whole number of 64 bits has are no size
+_DIGITS = r"-?\d{1,19}(?:\.\d{1,19})?(?:e[+-]?\d{1,3})?"
 # what sympy writes for a formula of sizes; it reads such texts by running them as Python
 _FORMULA = re.compile(
-    rf"(?:(?:{_FUNCTIONS})\(|'[a-z]{{1,4}}\d*'|'-?\d+(?:\.\d+)?(?:e[+-]?\d+)?'|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)"
-    r"|[a-z_]{1,20}=(?:True|False|\d+)(?!\w)|(?:true|false|oo)(?!\w)|[\s,()])*+"
+    rf"(?:(?:{_FUNCTIONS})\(|'[a-z]{{1,4}}\d*'|'{_DIGITS}'|{_DIGITS}(?![\w.])"
+    r"|[a-z_]{1,20}=(?:True|False|\d{1,2})(?!\w)|(?:true|false|oo)(?!\w)|[\s,()])*+"
 )
+_POWERS = {"Pow", "PowByNatural", "FloatPow", "LShift"}  # each computes a number of many digits from two of few
+_EXPONENT = re.compile(
+    r"(?:Integer|Float)\('?-?\d{1,2}(?:\.0*)?'?(?:, precision=\d+)?\)|Rational\(-?\d, \d\)|Symbol\('.*\)"
+)
+MOST_NESTED = 2  # powers
 _CALLS = (
     "eq|ne|le|ge|lt|gt|neg|pos|mul|add|sub|floordiv|mod|pow|truediv|and_|or_|lshift|rshift"  # of numbers, by Python
 )
 _HIGHER = "cond|while_loop|scan|associative_scan|map_impl|wrap_with_set_grad_enabled|wrap_with_autocast|hints_wrapper|out_dtype"
 _OPERATOR = re.compile(
     rf"_operator\.(?:{_CALLS})|math\.(?:trunc|ceil|floor)|torch\._?sym_[a-z]+|torch\.ops\.higher_order\.(?:{_HIGHER})"
-    r"|torch\.ops\.(?!higher_order\.)[a-z]\w*\.(?!from_file\b)\w+\.(?!_)\w+"
+    r"|torch\.ops\.(?P<space>aten|prims|quantized_decomposed|torchvision)\.(?P<name>(?!from_file\b)\w+)\.(?P<overload>(?!_)\w+)"
 )
+_DUNDER = (
+    "__and__",
+    "__or__",
+    "__xor__",
+    "__lshift__",
+    "__rshift__",
+)  # of the names that Python gives, these are operators
+# of numbers, which are neither tensors nor make any
+_ASSERTIONS = ("aten::_assert_scalar", "aten::sym_constrain_range", "aten::sym_constrain_range_for_size")
 _NUMBER = re.compile("-?Infinity|NaN")
 _ANY = re.compile(".*", re.DOTALL)  # a value that is a text, and stays one
 _TEXTS: Mapping[str, re.Pattern[str]] = {
@@ -207,11 +224,51 @@ def _plain(key: str, value: object) -> Any:
 def _text(key: str, value: object) -> Any:
     if isinstance(value, list) and key in _LISTS:
         return [_text(key, one) for one in value]
-    if isinstance(value, str) and _TEXTS[key].fullmatch(value):
+    if isinstance(value, str) and _fits(key, value):
         return value
     if value is None or (isinstance(value, int | float) and _TEXTS[key] is _NUMBER):
         return value
     raise _RefusedError(f"has {quote(value)} {_TOLD.get(key, f'in the place of {quote(key)}')}")
+
+
+def _fits(key: str, text: str) -> bool:
+    found = _TEXTS[key].fullmatch(text)
+    if found is None or _TEXTS[key] not in (_OPERATOR, _FORMULA):
+        return found is not None
+    return _is_operator(**found.groupdict()) if _TEXTS[key] is _OPERATOR else _is_small(text)
+
+
+def _is_operator(space: str | None, name: str, overload: str) -> bool:
+    """Whether a name of ``torch.ops`` is of an operator on tensors. TorchScript's others write files, among other things."""
+    if space is None:  # no name of torch.ops
+        return True
+    if name.startswith("__") and name not in _DUNDER:
+        return False
+    ops: Any = importlib.import_module("torch").ops
+    found: Any = getattr(getattr(getattr(ops, space), name, None), overload, None)
+    if type(found).__name__ != "OpOverload":
+        return False
+    schema = found._schema
+    tensors = any("Tensor" in str(one.type) for one in (*schema.arguments, *schema.returns))
+    return tensors or schema.name in _ASSERTIONS
+
+
+def _is_small(formula: str) -> bool:
+    """Whether no power in a formula has a large exponent, or is of many others."""
+    try:
+        tree = ast.parse(formula.strip(), mode="eval")
+    except (SyntaxError, MemoryError):  # the latter of too many brackets
+        return False
+    return _powers(tree) <= MOST_NESTED
+
+
+def _powers(node: ast.AST) -> int:
+    """How many powers are nested in each other, or one more than may be if an exponent is large."""
+    inside = max(map(_powers, ast.iter_child_nodes(node)), default=0)
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _POWERS):
+        return inside
+    few = len(node.args) == 2 and _EXPONENT.fullmatch(ast.unparse(node.args[1]))
+    return inside + 1 if few else MOST_NESTED + 1
 
 
 def _tree_text(text: object, is_input: bool) -> str:

@@ -18,16 +18,16 @@ from typing import Any, NoReturn
 from gpucomp import config
 from gpucomp.artifact import cache as files
 from gpucomp.errors import DeviceError, GpucompError, ModelError, UnsupportedError, UsageError, quote
+from gpucomp.frontend.foreign import own_code
 from gpucomp.frontend.foreign.formats import FAILED, Converter, converter_of
 from gpucomp.frontend.foreign.installed import versions
 from gpucomp.ir.dim import Dim
 
-FORMAT = 2
 LIMIT_S = 600.0
 SHAPES = "gpucomp:shapes"  # the key of a model's metadata: shapes with ranges, as JSON
 PROGRAMS = "gpucomp.frontend.foreign.programs"
 INSTALLED = "gpucomp.frontend.foreign.installed"
-ROOT = Path(__file__).parents[3]  # where another Python finds these programs
+PACKAGE = Path(__file__).parents[2]  # in which another Python finds these programs
 ASK_S = 60.0
 ERRORS: Mapping[str, type[GpucompError]] = {"GPC3": ModelError, "GPC4": UnsupportedError}
 MOST_BYTES = (1 << 31) - 1  # of a model without files beside it
@@ -116,9 +116,10 @@ def _installed(modules: Sequence[str]) -> dict[str, str | None]:
     python = config.current().converters
     if python is None:
         return versions(modules)
-    command = [*_started(()), INSTALLED, *modules]
     try:
-        told = subprocess.run(command, capture_output=True, timeout=ASK_S, check=True).stdout
+        with _started(()) as started:
+            command = [*started, INSTALLED, *modules]
+            told = subprocess.run(command, capture_output=True, timeout=ASK_S, check=True).stdout
         return dict(json.loads(told))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise DeviceError(
@@ -128,17 +129,23 @@ def _installed(modules: Sequence[str]) -> dict[str, str | None]:
         ) from error
 
 
-def _started(environment: Sequence[str]) -> list[str]:
+@contextlib.contextmanager
+def _started(environment: Sequence[str]) -> Iterator[list[str]]:
     """The beginning of a command that runs a module of this package by the converters' Python."""
     python = config.current().converters
     if python is None:
-        return ["env", *environment, sys.executable, "-P", "-m"]
-    return ["env", f"PYTHONPATH={ROOT}", *environment, str(python), "-P", "-m"]
+        yield ["env", *environment, sys.executable, "-P", "-m"]
+        return
+    with tempfile.TemporaryDirectory(
+        prefix="gpucomp-"
+    ) as folder:  # of this package alone, not of what is installed beside it
+        (Path(folder) / PACKAGE.name).symlink_to(PACKAGE)
+        yield ["env", f"PYTHONPATH={folder}", *environment, str(python), "-P", "-m"]
 
 
 def _key(path: Path, converter: Converter, found: Mapping[str, str | None]) -> str:
     """What a conversion depends on: the files, and the versions of what reads them. Raises ``ModelError`` (GPC3001)."""
-    digest = hashlib.sha256(f"{FORMAT} {converter.program} {sorted(found.items())}".encode())
+    digest = hashlib.sha256(f"{own_code.digest()} {converter.program} {sorted(found.items())}".encode())
     try:
         for one in _content(path, converter):
             nbytes, content = _digest_of(path, one)
@@ -184,9 +191,9 @@ def _digest_of(path: Path, one: Path) -> tuple[int, bytes]:
 
 def _run(path: Path, converter: Converter, target: Path) -> None:
     source = os.path.abspath(path)  # links are kept: the names of what they are for differ
-    command = [*_started(converter.environment), PROGRAMS, converter.program, source, str(target)]
     told = f"{quote(path)}, {converter.title}: its converter"
-    with tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile() as errors, _started(converter.environment) as started:
+        command = [*started, PROGRAMS, converter.program, source, str(target)]
         try:
             status = _status(command, errors)
         except subprocess.TimeoutExpired as error:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import warnings
+from collections.abc import Mapping, Sequence
+from keyword import iskeyword
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from google.protobuf.message import EncodeError
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from gpucomp.errors import UnsupportedError, quote
 from gpucomp.frontend.foreign.masks import fill_with_zeros
-from gpucomp.frontend.foreign.torch_exporter import pieces, quiet
+from gpucomp.frontend.foreign.torch_exporter import BEYOND_IT, pieces, quiet
 from gpucomp.frontend.foreign.translations import draws, operator_name, other_in_onnx, place_of, trains
 
 MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 MOST_SIZE = 8192  # of a dimension without an end
+_ONE_AT_A_TIME = Lock()  # warnings that a thread ignores are ignored in all, and what it restores is what it found
+# how many guards a program's sizes had when it was first seen: what an earlier attempt assumed is no part of the program
+_GUARDS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def exported(program: Any) -> bytes:
     """An ``ExportedProgram`` as a model, with the ranges of its sizes. Raises ``UnsupportedError`` (GPC4022)."""
-    with quiet(), warnings.catch_warnings():
+    with _ONE_AT_A_TIME, quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about itself
         try:
             if (nbytes := _nbytes(program)) > MOST_BYTES:
@@ -34,12 +44,44 @@ def exported(program: Any) -> bytes:
             return bytes(proto.SerializeToString(deterministic=True))
         except EncodeError as error:
             raise _too_large(str(error)) from error
-        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
-            cause = error.__cause__ or error
-            raise UnsupportedError(
-                f"torch's exporter: {type(cause).__name__}: {quote(str(cause).splitlines()[0] if str(cause) else '')}",
-                code="GPC4022",
-            ) from error
+        except BEYOND_IT as error:
+            raise _beyond("torch's exporter", error) from error
+
+
+class _Named(torch.nn.Module):
+    """A model of a list of tensors, or of one, as one whose arguments have names."""
+
+    def __init__(self, model: Any, names: Sequence[str]) -> None:
+        super().__init__()
+        self.model = model
+
+        def forward(*given: Any) -> Any:
+            return self.model([*given] if len(given) > 1 else given[0])
+
+        named = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        forward.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]  # torch names the inputs by it
+        self.forward = forward
+
+
+def program_of(model: Any, examples: Mapping[str, Any], batched: Sequence[str]) -> Any:
+    """A module of torch as an ``ExportedProgram``; inputs of these names have an open batch. Raises ``UnsupportedError``
+    (GPC4022).
+    """
+    batch = torch.export.Dim("batch")
+    sizes = tuple({0: batch} if name in batched else None for name in examples)
+    names = [name if name.isidentifier() and not iskeyword(name) else f"input_{n}" for n, name in enumerate(examples)]
+    try:
+        with quiet(), torch.no_grad():
+            module = _Named(model, names).eval()
+            return torch.export.export(module, tuple(examples.values()), dynamic_shapes=sizes, strict=False)
+    except BEYOND_IT as error:
+        raise _beyond("torch.export", error) from error
+
+
+def _beyond(what: str, error: BaseException) -> UnsupportedError:
+    cause = error.__cause__ or error
+    told = str(cause).splitlines() or [""]
+    return UnsupportedError(f"{what}: {type(cause).__name__}: {quote(' '.join(told[:2]))}", code="GPC4022")
 
 
 def _too_large(why: str) -> UnsupportedError:
@@ -58,7 +100,7 @@ def _nbytes(program: Any) -> int:
 
 def _require_right(program: Any) -> None:
     """Raise ``UnsupportedError`` (GPC4022) for what torch's exporter leaves out, or translates to something else."""
-    nodes = [node for module in program.graph_module.modules() for node in getattr(module, "graph", _Empty).nodes]
+    nodes = [node for module in _graphs(program) for node in module.graph.nodes]
     for node in nodes:
         if node.op == "call_function" and (why := _objection(node)):
             at = f" at {place}" if (place := place_of(node)) else ""
@@ -83,15 +125,39 @@ def _require_right(program: Any) -> None:
 
 def _taken_apart(program: Any) -> Any:
     """The program in operators that torch's exporter has right."""
+    env = _shape_env(program)
+    before = 0 if env is None else _GUARDS.setdefault(env, len(env.guards))
     found = program.run_decompositions(dict(pieces().table))
-    fill_with_zeros(found.graph)
-    found.graph_module.recompile()
+    # a function that asks for a size gets an answer for the example's, and a program has no guards to hold the others back
+    assumed = [str(guard.expr) for guard in env.guards[before:] if not _is_usual(guard.expr)] if env is not None else []
+    if assumed:
+        raise UnsupportedError(
+            f"taken apart, the program would be right only where {quote(', '.join(assumed))}: narrow the ranges of its sizes, "
+            "or close them",
+            code="GPC4022",
+        )
+    for module in _graphs(found):
+        fill_with_zeros(module.graph)
+        module.recompile()
     _require_right(found)
     return found
 
 
-class _Empty:
-    nodes = ()
+def _shape_env(program: Any) -> Any:
+    """What knows the open sizes of a program; ``None`` if all are closed."""
+    values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
+    found = (value.fake_mode.shape_env for value in values if isinstance(value, FakeTensor))
+    return next(found, None)
+
+
+def _is_usual(guard: Any) -> bool:
+    """Whether a guard only says that a size is not 0 or 1, which torch.export takes for granted: it is about strides."""
+    return bool(guard.is_Relational and guard.rel_op == "!=" and guard.rhs in (0, 1))
+
+
+def _graphs(program: Any) -> list[fx.GraphModule]:
+    """The program's graph, and those of its branches and loops."""
+    return [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
 
 
 def _objection(node: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 
 def copied(module: fx.GraphModule) -> fx.GraphModule:
@@ -20,3 +21,11 @@ def is_tensor(node: object) -> bool:
 def memory_of(node: fx.Node) -> int:
     """What is equal for tensors of the same memory."""
     return int(node.meta["val"].untyped_storage()._cdata)
+
+
+def is_whole(value: torch.Tensor) -> bool:
+    """Whether a tensor of a graph certainly begins with its memory, and has as many elements."""
+    nbytes = value.numel() * value.itemsize
+    return statically_known_true(value.storage_offset() == 0) and statically_known_true(
+        nbytes == value.untyped_storage().nbytes()
+    )

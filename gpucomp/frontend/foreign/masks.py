@@ -45,4 +45,6 @@ def _fill(graph: fx.Graph, node: fx.Node, mask: fx.Node) -> None:
     seen = mask if mask.meta["val"].dtype is torch.bool else call(aten.ne.Scalar, mask, -math.inf)
     none = call(aten.logical_not.default, call(aten.any.dim, seen, -1, True))
     filled = call(aten.masked_fill.Scalar, node, none, 0.0)
+    # what eager's attention gives is the filled one: its memory is that of the views which follow
+    node.meta["val"], filled.meta["val"] = filled.meta["val"], node.meta["val"]
     node.replace_all_uses_with(filled, delete_user_cb=lambda user: user is not filled)

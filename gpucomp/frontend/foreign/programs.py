@@ -35,19 +35,24 @@ def torch_export(source: Path, target: Path) -> None:
 
 
 def keras(source: Path, target: Path) -> None:
-    """Keras's own exporter. ``safe_mode`` refuses layers with code of their own."""
+    """A model of Keras on torch as a program of torch. ``safe_mode`` refuses layers with code of their own.
+
+    Keras's own exporter calls torch's as it is, without what ``exported`` knows of its mistakes.
+    """
+    from gpucomp.frontend.foreign.exported import exported, program_of
+
     library = importlib.import_module("keras")
     made = library.saving.load_model(source, compile=False, safe_mode=True)
     for one in made.inputs:
-        if None in one.shape[1:]:  # the exporter traces it as 1, and what it unrolls is unrolled once
+        if None in one.shape[1:]:  # layers unroll their steps, as many as the example has
             raise ModelError(
-                f"has an input {quote(one.name)} of shape {tuple(one.shape)}, and Keras's exporter keeps only the batch open: "
+                f"has an input {quote(one.name)} of shape {tuple(one.shape)}, and only the batch can be open: "
                 "give the model's Input fixed sizes, such as keras.Input((100, 8)), and save it again",
                 code="GPC3090",
             )
-    examples = [library.ops.zeros([size or 2 for size in one.shape], one.dtype) for one in made.inputs]
-    made(examples if len(examples) > 1 else examples[0])  # the exporter takes no model that was never called
-    made.export(target, format="onnx", verbose=False)
+    examples = {one.name: library.ops.zeros([size or 2 for size in one.shape], one.dtype) for one in made.inputs}
+    batched = [one.name for one in made.inputs if one.shape[0] is None]
+    target.write_bytes(exported(program_of(made, examples, batched)))
 
 
 def tflite(source: Path, target: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import Any, NoReturn
 
 import torch
@@ -37,6 +38,13 @@ BEYOND_IT = (
 
 # each makes a tensor of the graph's own from one that the graph has as a constant
 LIFTED = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)
+
+
+# taken apart, their steps to whole numbers are others
+_LINSPACE = torch.ops.aten.linspace
+BETWEEN_TENSORS = (_LINSPACE.Tensor_Tensor, _LINSPACE.Tensor_Scalar, _LINSPACE.Scalar_Tensor)
+_LEVELS: list[int] = []  # that the exporter's logger had before each thread made it quiet
+_LOCK = Lock()
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,8 @@ def _pieces() -> Pieces:
     known = set(decomp.get_onnx_implemented_overloads(registry)) - {*TORCHS}
     table = decomp.create_onnx_friendly_decomposition_table(known)
     table |= TABLE
+    for operator in BETWEEN_TENSORS:
+        table.pop(operator, None)
     for operator in [*table]:
         # what takes a constant apart reads the tensor itself, which a trace does not have; random numbers must be torch's
         seeded = torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ())
@@ -101,12 +111,14 @@ def _pieces() -> Pieces:
 def quiet() -> Iterator[None]:
     """Without the exporter's warnings about packages that are not installed, and that nobody asked for."""
     logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    with _LOCK:
+        _LEVELS.append(logger.level)
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        with _LOCK:
+            logger.setLevel(_LEVELS.pop())  # the first of them behind the last thread
 
 
 def to_onnx(program: torch.export.ExportedProgram) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import fx
+
+from gpucomp.frontend.foreign.fx_graphs import is_whole
 
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 # these draw random numbers only where all of these arguments say so: name, position, and the value that says no
@@ -43,6 +46,8 @@ _BATCH_NORMS = (
 _OTHERS = {
     "aten.erfc.default": "1 - erf(x) has no digits left where it is small",
     "aten.special_erfc.default": "1 - erf(x) has no digits left where it is small",
+    "aten.special_erfcx.default": "exp(x * x) is infinite, and erfc(x) is 0, before their product is",
+    "aten.special_log_ndtr.default": "it has no digits left where the integral is small",
     "aten.logcumsumexp.default": "torch's exporter takes the largest number of all, not of those so far",
 }
 # of f64, what is right in it. The exporter writes numbers as f32, and computes some operators in it
@@ -94,7 +99,7 @@ _WIDE = {
     ),
 }
 _NEAREST = re.compile(r"aten\.upsample_nearest\dd\.vec")
-_SHIFTS = ("aten.__lshift__.Scalar", "aten.__rshift__.Scalar", "aten.bitwise_left_shift.Tensor")
+_SHIFTS = re.compile(r"aten\.(?:__[lr]shift__|bitwise_(?:left|right)_shift)\.\w+")
 MOST_LOOKED_AT = 1 << 16  # places along an axis
 
 
@@ -129,15 +134,19 @@ def other_in_onnx(node: fx.Node) -> str:
     name = str(node.target)
     if name in _OTHERS:
         return _OTHERS[name]
+    if node.target is operator.floordiv and any(map(_may_be_negative, node.args)):
+        return "ONNX rounds quotients of whole numbers towards 0"
     if name.startswith("aten.avg_pool") and _given(node, "divisor_override", 6, None) is not None:
         return "torch's exporter leaves out divisor_override"
-    if name == "aten.scatter_reduce.two" and _given(node, "reduce", 4, "") == "mean":
-        return "ONNX has no mean of what is scattered"
-    if name == "aten.as_strided.default" and not _tensor(node.args[0]).is_contiguous():
-        return "torch's exporter takes steps in the order of the axes, and the tensor has another one in memory"
+    if name == "aten.scatter_reduce.two":
+        return _scattered(node)
+    if name.startswith("aten.linspace.") and not _tensor(node).dtype.is_floating_point:
+        return "torch's exporter rounds each step to a whole number"
+    if name == "aten.as_strided.default" and not _is_all_in_order(node):
+        return "torch's exporter takes steps in the order of the axes, and the tensor's memory has another one, or more in it"
     if name.startswith("aten.mean.") and node.kwargs.get("dtype") not in (None, _tensor(node.args[0]).dtype):
         return "torch's exporter leaves out dtype"
-    if name in _SHIFTS and any(not dtype.is_signed for dtype in _types(node.all_input_nodes)):
+    if _SHIFTS.fullmatch(name) and any(not dtype.is_signed for dtype in _types(node.all_input_nodes)):
         return "torch's exporter shifts signed numbers"
     writes = _given(node, "use_input_stats", 5, True) and _given(node, "running_mean", 3, None) is not None
     if name == "aten.instance_norm.default" and writes:
@@ -159,6 +168,31 @@ def leaves(value: object) -> list[Any]:
     return [leaf for part in value for leaf in leaves(part)] if isinstance(value, list | tuple) else [value]
 
 
+def _scattered(node: fx.Node) -> str:
+    how = _given(node, "reduce", 4, "")
+    if how == "mean":
+        return "ONNX has no mean of what is scattered"
+    alone = not _given(node, "include_self", 5, True) and _tensor(node).dtype.is_floating_point
+    if alone and how in ("amax", "amin"):
+        return "torch's exporter begins at the largest finite number, which an infinite one is beyond"
+    return ""
+
+
+def _is_all_in_order(node: fx.Node) -> bool:
+    """Whether steps in the memory of an ``as_strided`` are steps in its tensor."""
+    source: Any = node.args[0]
+    if _given(node, "storage_offset", 3, None) is not None and source.op == "placeholder":
+        return False  # a call may give a part of another tensor, of which the offset is one
+    return _tensor(source).is_contiguous() and is_whole(_tensor(source))
+
+
+def _may_be_negative(number: Any) -> bool:
+    value = number.meta.get("val") if isinstance(number, fx.Node) else number
+    if isinstance(value, torch.SymInt):
+        return bool(value.node.shape_env.bound_sympy(value.node.expr).lower < 0)
+    return not isinstance(value, int) or value < 0
+
+
 def _rounded_scale(node: fx.Node, name: str) -> str:
     if name.startswith("aten._upsample_") and "_aa." in name:
         return "ONNX's Resize has other antialiasing filters"
@@ -173,20 +207,29 @@ def _rounded_scale(node: fx.Node, name: str) -> str:
 
 def _nearest(node: fx.Node, name: str) -> str:
     """Torch computes places in f32: aten/src/ATen/native/UpSample.h, nearest_neighbor_compute_source_index."""
-    wanted = _given(node, "output_size", 1, None)
-    if not _NEAREST.fullmatch(name) or wanted is None:
+    if not _NEAREST.fullmatch(name):
         return ""
-    for before, size in zip(_tensor(node.args[0]).shape[2:], wanted, strict=True):
-        after = size.meta["val"] if hasattr(size, "meta") else size
-        if isinstance(before, int) and isinstance(after, int):
-            places = torch.arange(min(after, MOST_LOOKED_AT))
-            scale = torch.tensor(before, dtype=torch.float32) / after
-            alike = torch.equal((places * scale).floor().long().clamp(max=before - 1), places * before // after)
+    sizes, scales = (_given(node, *which, None) for which in (("output_size", 1), ("scale_factors", 2)))
+    for before, given in zip(_tensor(node.args[0]).shape[2:], sizes or scales, strict=True):
+        after = given.meta["val"] if hasattr(given, "meta") else given
+        if sizes is None:
+            last = before * int(given) if isinstance(before, int) else MOST_LOOKED_AT
+            alike = _are_places(last, 1, int(given))
+        elif isinstance(before, int) and isinstance(after, int):
+            alike = _are_places(after, before, after)
         else:
             alike = _is_doubled(before, after)
         if not alike:
             return "torch computes the nearest places in f32, and ONNX's Resize others for these sizes"
     return ""
+
+
+def _are_places(last: int, before: int, after: int) -> bool:
+    """Whether the first ``last`` places times ``before / after`` are the same in f32 as in whole numbers."""
+    places = torch.arange(min(last, MOST_LOOKED_AT))
+    exact = places * before // after
+    found = (places * float(np.float32(before / after))).floor().long()
+    return torch.equal(found.clamp(max=int(exact.max()) if len(exact) else 0), exact)
 
 
 def _is_doubled(before: Any, after: Any) -> bool:

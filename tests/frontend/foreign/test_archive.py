@@ -190,6 +190,14 @@ OPERATORS = [
     "torch.ops.load_library",
     "torch.ops.aten.add.__class__",
     "torch.ops.aten.from_file.default",
+    "torch.ops.aten.save.default",
+    "torch.ops.aten.no_such_operator.default",
+    "torch.ops.aten.relu.no_such_overload",
+    "torch.ops.aten.__class__.default",
+    "torch.ops.no_such_namespace.relu.default",
+    "torch.ops.load_library.__self__.load_library",
+    "torch.ops.import_module.__self__.import_module",
+    "torch.ops.load_library.__globals__.pop",
     "torch.ops.higher_order.triton_kernel_wrapper_mutation",
     "_operator.methodcaller",
     "_operator.attrgetter",
@@ -295,6 +303,13 @@ FORMULAS = [
     "True if x else y",
     "[Integer(1)]",
     "Float('1.0', precision=print)",
+    "Pow(Integer(9), Integer(900000000))",
+    "Pow(Pow(Pow(Integer(9), Integer(99)), Integer(99)), Integer(99))",
+    "PowByNatural(Integer(9), Mul(Integer(99), Integer(99), Integer(99)))",
+    "Float('1.5', precision=999999999)",
+    "Float('1e999999999')",
+    f"Integer({'9' * 5000})",
+    "Add(Integer(1)",
 ]
 
 
@@ -326,6 +341,8 @@ def test_formulas_that_torch_writes_are_taken(write):
         functions.PowByNatural(s, 2),
         functions.OpaqueUnaryFn_sqrt(functions.ToFloat(s)),
         sympy.Piecewise((s, s > t), (t, True)),
+        s**2 * t**3 / 4,
+        sympy.Integer(2**63 - 1) - s,
     ]
     for formula in formulas:
         text = sympy.srepr(formula)

@@ -16,7 +16,7 @@ import pytest
 
 import gpucomp
 from gpucomp import config
-from gpucomp.frontend.foreign import convert, formats, installed
+from gpucomp.frontend.foreign import convert, formats, installed, own_code
 from gpucomp.frontend.foreign.convert import as_onnx
 from gpucomp.frontend.foreign.formats import REFUSED, SAVED_MODEL, Converter, converter_of
 from tests.onnx_builders import model, node, value
@@ -199,13 +199,19 @@ def elsewhere(tmp_path_factory):
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "paddle.py").write_text("")
     text = f"def export(source, weights, target): open(target, 'wb').write(bytes.fromhex('{RELU.SerializeToString().hex()}'))"
-    (packages / "paddle2onnx.py").write_text(text)
+    (packages / "paddle2onnx.py").write_text("import beside\n" + text)
+    (packages / "beside.py").write_text("")
     return folder / "bin" / "python"
 
 
-def test_converters_of_another_environment_need_nothing_else_there(elsewhere, tmp_path):
+def test_converters_of_another_environment_need_nothing_else_there(elsewhere, tmp_path, monkeypatch):
     (tmp_path / "inference.json").write_text("{}")
     (tmp_path / "inference.pdiparams").write_text("")
+
+    # gpucomp as it is installed, with a package beside it that the other environment has too
+    (tmp_path / "gpucomp").symlink_to(convert.PACKAGE)
+    (tmp_path / "beside.py").write_text("raise ImportError('of the other environment')")
+    monkeypatch.setattr(convert, "PACKAGE", tmp_path / "gpucomp")
 
     with config.using(converters=elsewhere, cache=None):
         exe = gpucomp.compile(tmp_path / "inference.json", target="cpu")
@@ -373,8 +379,10 @@ def keras_files(folder, program):
     [
         "keras.Input((7, 9, 3)), L.Conv2D(5, 3, activation='relu'), L.GlobalMaxPooling2D(), L.Dense(4)",
         "keras.Input((6, 4)), L.LSTM(5, return_sequences=True), L.TimeDistributed(L.Dense(3)), L.Bidirectional(L.GRU(3))",
+        "keras.Input((9,)), L.Rescaling(400, -200), L.Activation('log_sigmoid')",
+        "keras.Input((5, 5, 2)), L.Resizing(6, 7, interpolation='nearest')",
     ],
-    ids=["images", "steps"],
+    ids=["images", "steps", "numbers", "sizes"],
 )
 def test_a_model_of_keras_is_compiled(tmp_path, layers):
     keras_files(
@@ -404,3 +412,43 @@ def test_a_model_of_keras_with_open_sizes_beyond_the_batch_is_refused(tmp_path):
     with pytest.raises(gpucomp.ModelError, match=r"'steps' of shape \(None, None, 4\).* fixed sizes") as caught:
         gpucomp.compile(tmp_path / "net.keras")
     assert caught.value.code == "GPC3090"
+
+
+def test_what_another_release_converted_is_not_taken(fake, tmp_path, monkeypatch):
+    path = fake(WRITES + "\n# converted by two releases")
+    as_onnx(path)
+
+    monkeypatch.setattr(own_code, "digest", lambda *others: "of other code")
+    as_onnx(path)
+
+    assert (tmp_path / "calls").read_text() == "xx"
+
+
+def test_the_digest_of_the_code_has_each_file(tmp_path):
+    other = tmp_path / "other.py"
+    other.write_text("1")
+
+    assert len({own_code.digest(), own_code.digest(other), own_code.digest(Path(own_code.__file__))}) == 3
+
+
+def test_a_model_of_keras_with_several_inputs_has_their_names(tmp_path):
+    keras_files(
+        tmp_path,
+        "x, y = keras.Input((3,), name='x'), keras.Input((4,), name='y');"
+        "keras.Model([y, x], [L.Concatenate()([y, x]), x * 2]).save('net.keras')",
+    )
+
+    exe = gpucomp.compile(tmp_path / "net.keras", target="cpu")
+
+    x, y = np.ones((2, 3), np.float32), np.full((2, 4), 7, np.float32)
+    joined, doubled = exe.run({"x": x, "y": y}).values()
+    np.testing.assert_array_equal(joined, np.concatenate([y, x], 1))
+    np.testing.assert_array_equal(doubled, 2 * x)
+
+
+def test_a_model_of_keras_that_asks_for_its_batch_is_refused(tmp_path):
+    keras_files(tmp_path, "keras.Sequential([keras.Input((5, 4)), L.Masking(0.0), L.LSTM(4)]).save('net.keras')")
+
+    with pytest.raises(gpucomp.UnsupportedError, match=r"torch\.export: .*batch") as caught:
+        gpucomp.compile(tmp_path / "net.keras", target="cpu")
+    assert caught.value.code == "GPC4022"

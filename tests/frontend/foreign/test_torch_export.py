@@ -13,6 +13,7 @@ import pytest
 import gpucomp
 from gpucomp.cli import main
 from gpucomp.frontend.foreign import exported as in_memory
+from gpucomp.frontend.foreign import torch_exporter
 
 torch = pytest.importorskip("torch", reason="could not import 'torch'")
 pytest.importorskip("onnxscript", reason="could not import 'onnxscript'")
@@ -307,6 +308,20 @@ def test_the_logger_of_torch_keeps_its_level(program):
     assert logger.level == before
 
 
+def test_the_logger_of_torch_keeps_its_level_between_threads():
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    first, second = torch_exporter.quiet(), torch_exporter.quiet()
+
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert logger.level == logging.ERROR
+    second.__exit__(None, None, None)
+
+    assert logger.level == before
+
+
 def test_a_program_that_is_too_large_is_refused(program, monkeypatch):
     monkeypatch.setattr(in_memory, "MOST_BYTES", 100)
 
@@ -318,3 +333,79 @@ def test_shapes_that_are_no_mapping_are_wrong_use(program, saved):
         with pytest.raises(gpucomp.UsageError, match="a mapping of input names expected, list given") as caught:
             gpucomp.compile(model, target="cpu", shapes=[(1, 3)])
         assert caught.value.code == "GPC2009"
+
+
+ROWS = torch.export.Dim("rows", min=2, max=64)
+
+
+def test_quotients_of_sizes_that_may_be_negative_are_refused():
+    program = exported(lambda self, x: x * ((x.shape[0] - 10) // 3), torch.ones(8, 2), dynamic_shapes=({0: ROWS},))
+
+    assert "rounds quotients" in refused(program)
+
+
+@pytest.mark.parametrize("offset", [0, 2, 4])
+def test_a_diagonal_of_open_sizes_has_the_length_of_each_call(offset):
+    x = torch.randn(3, 5)
+    exe = gpucomp.compile(
+        exported(lambda self, x: x.diagonal(offset) * 1, x, dynamic_shapes=({0: ROWS},)), target="cpu"
+    )
+
+    for rows in (2, 5, 9):
+        x = torch.randn(rows, 5)
+        (found,) = exe.run({"x": x.numpy()}).values()
+        np.testing.assert_array_equal(found, x.diagonal(offset).numpy())
+
+
+def test_a_program_that_is_right_for_some_of_its_sizes_is_refused_each_time(monkeypatch):
+    def first(x):
+        return torch.relu(x[:2] if x.shape[0] < 5 else x)
+
+    monkeypatch.setitem(in_memory.pieces().table, torch.ops.aten.sinh.default, first)
+    program = exported(lambda self, x: torch.sinh(x), torch.ones(3, 2), dynamic_shapes=({0: ROWS},))
+
+    for _ in range(2):
+        assert "would be right only where" in refused(program)
+
+
+def test_attention_with_a_mask_in_a_branch_has_zeros_where_it_hides_every_key():
+    def chosen(self, q, mask):
+        def attended(q, mask):
+            return functional.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+
+        return torch.cond(q.sum() > 0, attended, lambda q, mask: q + 1, (q, mask))
+
+    mask = torch.tensor([[True] * 3, [False] * 3, [True, False, False]])
+    q = torch.rand(1, 2, 3, 8)
+    program = torch.export.export(Pair(chosen), (q, mask))
+
+    (found,) = gpucomp.compile(program, target="cpu").run({"x": q.numpy(), "y": mask.numpy()}).values()
+    np.testing.assert_allclose(found, chosen(None, q, mask).numpy(), rtol=1e-5, atol=1e-6)
+
+
+class Pair(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x, y):
+        return self.function(self, x, y)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, x: torch.as_strided(x[1:], (2,), (1,), 0) * 2,
+        lambda self, x: torch.as_strided((x + 1)[1:], (3,), (1,), 0) * 2,
+        lambda self, x: torch.as_strided((x + 1)[:1], (2, 3), (3, 1)) * 2,
+    ],
+)
+def test_steps_in_memory_beyond_the_tensor_are_refused(function):
+    assert "as_strided" in refused(exported(function))
+
+
+def test_steps_in_memory_that_is_the_tensor_are_taken():
+    exe = gpucomp.compile(exported(lambda self, x: torch.as_strided(x + 1, (2, 2), (1, 2)) * 2), target="cpu")
+
+    (found,) = exe.run({"x": np.arange(6, dtype=np.float32).reshape(2, 3)}).values()
+    np.testing.assert_array_equal(found, [[2, 6], [4, 8]])
