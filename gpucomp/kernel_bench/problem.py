@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -49,30 +50,8 @@ class Ready(Protocol):
         ...
 
 
-class Called:
-    """A kernel that is computed when a function returns."""
-
-    def __init__(
-        self,
-        call: Callable[[], object],
-        output: Callable[[], np.ndarray],
-        ceilings: Callable[[], Ceilings | None] = lambda: None,
-    ) -> None:
-        self._call, self.output, self.ceilings = call, output, ceilings
-
-    def seconds(self, count: int, flush: Flush | None) -> list[float]:
-        found, call, clock = [], self._call, time.perf_counter
-        for _ in range(count):
-            if flush is not None:
-                flush()
-            begin = clock()
-            call()
-            found.append(clock() - begin)
-        return found
-
-
 class Replayed:
-    """A kernel on a CUDA device: ``replay`` runs its graph once and gives the seconds."""
+    """A kernel of which ``replay`` runs one call and gives its seconds, as the graphs of CUDA devices do."""
 
     def __init__(self, replay: Callable[[], float], output: Callable[[], np.ndarray]) -> None:
         self._replay, self.output = replay, output
@@ -84,3 +63,22 @@ class Replayed:
                 flush()
             found.append(self._replay())
         return found
+
+
+class Called(Replayed):
+    """A kernel that is computed when a function returns: this process's clock times it."""
+
+    def __init__(
+        self,
+        call: Callable[[], object],
+        output: Callable[[], np.ndarray],
+        ceilings: Callable[[], Ceilings | None] = lambda: None,
+    ) -> None:
+        super().__init__(partial(_clocked, call), output)
+        self.ceilings = ceilings
+
+
+def _clocked(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
