@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-WARMUPS = 3
+from gpucomp.kernel_bench.torch_kernels import captured
+
 LEAST_CALLS = 20
 
 
@@ -23,29 +24,6 @@ def rounding(torch: Any, allowed: bool) -> Iterator[None]:
         yield
     finally:
         cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
-
-
-def captured(torch: Any, call: Callable[[], object]) -> Callable[[], float]:
-    """A function that replays a graph of the launches of ``call`` and returns its milliseconds."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream), torch.no_grad():
-        for _ in range(WARMUPS):
-            call()
-    stream.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.no_grad(), torch.cuda.graph(graph):
-        call()
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-
-    def replay() -> float:
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end))
-
-    replay()
-    return replay
 
 
 def by_the_host(torch: Any, call: Callable[[], object]) -> Callable[[], float]:

@@ -42,7 +42,10 @@ def prepared(problem: Problem) -> Ready | Refusal:
         found: np.ndarray = run().cpu().float().numpy()
         return found
 
-    return _captured(torch, call, output) if on_gpu else Called(run, output)
+    if not on_gpu:
+        return Called(run, output)
+    replay = captured(torch, call)
+    return Replayed(lambda: replay() / 1e3, output)
 
 
 def _tensor(torch: Any, array: np.ndarray) -> Any:
@@ -52,15 +55,15 @@ def _tensor(torch: Any, array: np.ndarray) -> Any:
     return torch.from_numpy(array)
 
 
-def _captured(torch: Any, call: Callable[[], object], output: Callable[[], np.ndarray]) -> Ready:
-    """A graph of the call's launches, timed by events."""
+def captured(torch: Any, call: Callable[[], object]) -> Callable[[], float]:
+    """A function that replays a graph of the launches of ``call`` and returns its milliseconds."""
     stream = torch.cuda.Stream()
-    with torch.inference_mode(), torch.cuda.stream(stream):
+    with torch.cuda.stream(stream), torch.no_grad():
         for _ in range(WARMUPS):
             call()
     stream.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.inference_mode(), torch.cuda.graph(graph):
+    with torch.no_grad(), torch.cuda.graph(graph):
         call()
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
@@ -69,9 +72,10 @@ def _captured(torch: Any, call: Callable[[], object], output: Callable[[], np.nd
         graph.replay()
         end.record()
         end.synchronize()
-        return float(start.elapsed_time(end)) / 1e3
+        return float(start.elapsed_time(end))
 
-    return Replayed(replay, output)
+    replay()
+    return replay
 
 
 def _call(torch: Any, spec: Spec) -> Callable[..., Any]:
