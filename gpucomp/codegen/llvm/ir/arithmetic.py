@@ -297,14 +297,14 @@ def _float_division(fn: str, a: Value, b: Value) -> Value:
 def _extremum(a: Value, b: Value, fn: str) -> Value:
     """The larger or the smaller operand, or NaN if either is NaN.
 
-    A constant operand needs no test for NaN; the rest is one instruction.
+    A constant operand needs no test for NaN; the rest is one instruction, which gives ``b`` if either is NaN.
     """
     code = a.code
     for x, c in ((a, b), (b, a)):
         if not c.text.startswith("%") and "0x7FF8" not in c.text:
             return code.select((x < c) if fn == "max" else (x > c), c, x)
     better = (a > b) if fn == "max" else (a < b)
-    return code.select(better | a.is_nan(), a, b)
+    return code.select(a.is_nan(), a, code.select(better, a, b))
 
 
 def _sign(a: Value) -> Value:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
 from gpucomp.codegen.llvm.ir import tables
 from gpucomp.codegen.llvm.ir.builder import Type, Value
+from gpucomp.codegen.llvm.ir.floats import FORMATS, clamp, polynomial, power_of_two
 
 # fmt: off
-# (exp(r) - 1 - r) / r**2 for |r| <= log(2)/2
+# (exp(r) - 1 - r) / r**2 for |r| <= log(2)/2, with a relative error of 3e-6: enough beside r itself for the 3 ulp of tanh
+EXPM1_OF_TANH = (0.5, 0.166665770255620944, 0.0416665546620056948, 0.00836317308049161918, 0.00139261761274029818)
+# the same, with 1e-8
 EXPM1 = {
     "float": (0.500000001428622342, 0.166666666825343561, 0.041666456809677876, 0.00833331002422529243,
               0.00139345419282702645, 0.000198919813139776902),
@@ -84,75 +86,9 @@ COS = (
 # fmt: on
 
 
-@dataclass(frozen=True)
-class _Format:
-    """Constants of a floating-point type. ``ln2`` is in two parts; the first has trailing zeros."""
-
-    mantissa: int
-    bias: int
-    ln2: tuple[float, float]
-    exp_range: tuple[float, float]
-    expm1_low: float
-    tanh_high: float
-    sqrt_half: int  # the bits of sqrt(1/2)
-    smallest_normal: float
-
-    @property
-    def rounder(self) -> float:
-        """Adding this to a small number rounds the number to an integer, which is in the low bits of the sum."""
-        return 1.5 * 2.0**self.mantissa
-
-
-_FORMATS = {
-    "float": _Format(
-        mantissa=23,
-        bias=127,
-        ln2=(0.693359375, -2.12194440054690583e-4),
-        exp_range=(-104.0, 89.0),
-        expm1_low=-18.0,
-        tanh_high=20.0,
-        sqrt_half=0x3F3504F3,
-        smallest_normal=2.0**-126,
-    ),
-    "double": _Format(
-        mantissa=52,
-        bias=1023,
-        ln2=(0.693147180369123816490, 1.90821492927058770002e-10),
-        exp_range=(-746.0, 710.0),
-        expm1_low=-40.0,
-        tanh_high=44.0,
-        sqrt_half=0x3FE6A09E667F3BCD,
-        smallest_normal=2.0**-1022,
-    ),
-}
-
-
-def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
-    """Evaluates a polynomial by Horner's rule; ``coefficients`` start with the constant."""
-    result = x.code.const(coefficients[-1], x.type)
-    for c in reversed(coefficients[:-1]):
-        result = result.muladd(x, c)
-    return result
-
-
-def _clamp(x: Value, low: float | None, high: float | None) -> Value:
-    """``x`` limited to the range; NaN stays NaN."""
-    if low is not None:
-        x = x.code.select(x < low, low, x)
-    if high is not None:
-        x = x.code.select(x > high, high, x)
-    return x
-
-
-def _power_of_two(n: Value, like: Value) -> Value:
-    """``2**n`` for an integer ``n`` in the range of normal numbers."""
-    form = _FORMATS[like.type.scalar]
-    return ((n + form.bias) << form.mantissa).bitcast(like.type.scalar)
-
-
 def _exp_parts(x: Value) -> tuple[Value, Value]:
     """``(n, p)`` with ``exp(x) = 2**n * (1 + p)``; ``n`` is an integer of the width of ``x``."""
-    form = _FORMATS[x.type.scalar]
+    form = FORMATS[x.type.scalar]
     shifted = x.muladd(1 / math.log(2), form.rounder)
     n = shifted - form.rounder
     r = n.muladd(-form.ln2[0], x)
@@ -166,19 +102,19 @@ def _exp_parts(x: Value) -> tuple[Value, Value]:
 def exp(x: Value) -> Value:
     if tables.usable(x):
         return tables.exp(x)
-    low, high = _FORMATS[x.type.scalar].exp_range
+    low, high = FORMATS[x.type.scalar].exp_range
     below = x < low  # underflow costs some processors hundreds of cycles, and masked scores of attention are many
-    n, p = _exp_parts(_clamp(x.code.select(below, 0.0, x), None, high))
+    n, p = _exp_parts(clamp(x.code.select(below, 0.0, x), None, high))
     half = n.integer_op("ashr", 1)  # in two steps, so that denormal results and infinity are right
-    return x.code.select(below, 0.0, (p + 1.0) * _power_of_two(half, x) * _power_of_two(n - half, x))
+    return x.code.select(below, 0.0, (p + 1.0) * power_of_two(half, x) * power_of_two(n - half, x))
 
 
 def _exp2(x: Value) -> Value:
     """``2**x`` in f32 for ``x`` from -100 to 100, without a look at what is outside; to 2 ulp of 1 where ``x`` is below 0."""
-    rounder = _FORMATS["float"].rounder
+    rounder = FORMATS["float"].rounder
     shifted = x + rounder
     power = polynomial(x - (shifted - rounder), EXP2_F32)
-    exponent = shifted.bitcast("i32") << _FORMATS["float"].mantissa  # the rounder's own bits are shifted out
+    exponent = shifted.bitcast("i32") << FORMATS["float"].mantissa  # the rounder's own bits are shifted out
     return (power.bitcast("i32") + exponent).bitcast("float")
 
 
@@ -199,14 +135,14 @@ def quotient(a: Value, b: Value) -> Value:
 
 
 def expm1(x: Value) -> Value:
-    form = _FORMATS[x.type.scalar]
-    n, p = _exp_parts(_clamp(x, form.expm1_low, form.exp_range[1]))
-    scale = _power_of_two(n - 1, x)
+    form = FORMATS[x.type.scalar]
+    n, p = _exp_parts(clamp(x, form.expm1_low, form.exp_range[1]))
+    scale = power_of_two(n - 1, x)
     return p.muladd(scale, scale - 0.5) * 2.0
 
 
 def log(x: Value) -> Value:
-    code, form = x.code, _FORMATS[x.type.scalar]
+    code, form = x.code, FORMATS[x.type.scalar]
     tiny = x < form.smallest_normal
     bits = code.select(tiny, x * 2.0**form.mantissa, x).bitcast(x.type.integer.scalar)
     e = (bits - form.sqrt_half).integer_op("ashr", form.mantissa)
@@ -236,9 +172,28 @@ def _with_sign(magnitude: Value, sign: Value) -> Value:
 
 
 def tanh(x: Value) -> Value:
-    double = x.intrinsic("fabs") * 2.0
-    t = expm1(_clamp(double, None, _FORMATS[x.type.scalar].tanh_high))
-    return _with_sign(quotient(t, t + 2.0), x)
+    form = FORMATS[x.type.scalar]
+    double = clamp(x.intrinsic("fabs") * 2.0, None, form.tanh_high)
+    if x.type.scalar == "float":
+        above, below = _tanh_parts(double)
+    else:
+        above = expm1(double)
+        below = above + 2.0
+    return _with_sign(quotient(above, below), x)
+
+
+def _tanh_parts(x: Value) -> tuple[Value, Value]:
+    """``exp(x) - 1`` and ``exp(x) + 1`` for f32 ``x`` from 0 to ``tanh_high``, to the precision that their quotient needs.
+
+    One step takes the multiple of ``ln(2)`` away: its error grows with ``x``, and the quotient then hardly depends on it.
+    """
+    form = FORMATS["float"]
+    shifted = x.muladd(1 / math.log(2), form.rounder)
+    r = (shifted - form.rounder).muladd(-math.log(2), x)
+    p = (r * r).muladd(polynomial(r, EXPM1_OF_TANH), r)
+    exponent = shifted.bitcast("i32") << form.mantissa  # the rounder's own bits are shifted out
+    power = (exponent + (form.bias << form.mantissa)).bitcast("float")
+    return p.muladd(power, power - 1.0), p.muladd(power, power + 1.0)
 
 
 def erf(x: Value) -> Value:
@@ -247,16 +202,16 @@ def erf(x: Value) -> Value:
     a = x.intrinsic("fabs")
     near = x * polynomial(x * x, ERF[x.type.scalar])
     if x.type.scalar == "float":
-        rest = _exp2(polynomial(_clamp(a, None, 4.0), LOG2_ERFC_F32))
+        rest = _exp2(polynomial(clamp(a, None, 4.0), LOG2_ERFC_F32))
     else:
-        rest = exp(polynomial((_clamp(a, 1.0, 6.0) - 3.5) * 0.4, LOG_ERFC_F64))
+        rest = exp(polynomial((clamp(a, 1.0, 6.0) - 3.5) * 0.4, LOG_ERFC_F64))
     one = x.code.const(1.0, x.type)
     return x.code.select(a > 1.0, _with_sign(one - rest, x), near)
 
 
 def sinh(x: Value) -> Value:
     code, a = x.code, x.intrinsic("fabs")
-    t = expm1(_clamp(a, None, 40.0))
+    t = expm1(clamp(a, None, 40.0))
     small = (t + t / (t + 1.0)) * 0.5
     half = exp(a * 0.5)
     return _with_sign(code.select(a > 30.0, half * 0.5 * half, small), x)
@@ -378,7 +333,7 @@ def _reduce_angle(x: Value, largest_exponent: int) -> tuple[Value, Value]:
     Only the low two bits of the i64 ``n`` are valid.
     """
     code = x.code
-    rounder = _FORMATS["double"].rounder
+    rounder = FORMATS["double"].rounder
     magic = code.const(rounder, x.type).bitcast("i64")
 
     def quarters(value: Value) -> tuple[Value, Value]:
@@ -490,7 +445,7 @@ def _pair_product(a: Pair, b: Pair) -> Pair:
 
 def _log_pair(x: Value) -> Pair:
     """The logarithm of a positive finite f64, with a relative error of about 2**-66."""
-    code, form = x.code, _FORMATS["double"]
+    code, form = x.code, FORMATS["double"]
     tiny = x < form.smallest_normal
     bits = code.select(tiny, x * 2.0**form.mantissa, x).bitcast("i64")
     e = (bits - form.sqrt_half).integer_op("ashr", form.mantissa)
@@ -514,10 +469,10 @@ def _log_pair(x: Value) -> Pair:
 
 def _exp_pair(x: Value, low: Value) -> Value:
     """``exp(x + low)`` within 0.7 ulp, if ``low`` is far below 1; also right for infinite ``x``."""
-    code, form = x.code, _FORMATS["double"]
+    code, form = x.code, FORMATS["double"]
     inside = x.intrinsic("fabs") < 1000.0
     low = code.select(inside, low, 0.0)
-    x = _clamp(x, *form.exp_range)
+    x = clamp(x, *form.exp_range)
     shifted = x.muladd(1 / math.log(2), form.rounder)
     count = shifted - form.rounder
     r, missing = _sum(x - count * form.ln2[0], -(count * form.ln2[1]))
@@ -527,13 +482,13 @@ def _exp_pair(x: Value, low: Value) -> Value:
     rest = rest + (curve + missing * (whole + curve))
     n = shifted.bitcast("i64") - code.const(form.rounder, x.type).bitcast("i64")
     half = n.integer_op("ashr", 1)
-    return (whole + rest) * _power_of_two(half, x) * _power_of_two(n - half, x)
+    return (whole + rest) * power_of_two(half, x) * power_of_two(n - half, x)
 
 
 def _accurate_power(a: Value, y: Value) -> Value:
     """``a ** y`` for ``a >= 0``. The logarithm and its product with ``y`` need more digits than the result has."""
     code = a.code
-    y = _clamp(y, -LARGEST_EXPONENT, LARGEST_EXPONENT)
+    y = clamp(y, -LARGEST_EXPONENT, LARGEST_EXPONENT)
     ordinary = (a > 0.0) & (a < math.inf)
     high, low = _log_pair(code.select(ordinary, a, 1.0))
     product, error = _product(y, high)
