@@ -115,3 +115,39 @@ def test_lanes_run_over_the_columns_of_a_sum_where_there_are_many(cols: int, gat
 
     np.testing.assert_array_equal(found, x.sum(axis=1))
     assert ("masked.gather" in text) == gathers
+
+
+def ranged(rows: int, cols: int, second: str = "x") -> Kernel:
+    """tanh(x) with the least and the greatest of each row, or of its distances from the least if ``second`` is ``x - min``."""
+    (r, c), least, most = axes_of((rows, cols)), hole("s0", F32), hole("s1", F32)
+    value = call("tanh", load(0, (r, c), F32))
+    statistics = Statistic(least, "min", value), Statistic(most, "max", value if second == "x" else value - least)
+    params = (*((TensorType(F32, (rows, cols)),) * 2), *((TensorType(F32, (rows,)),) * 2))
+    stores = Store(1, (r, c), value), Store(2, (r,), least), Store(3, (r,), most)
+    return Kernel("norm", params, 3, Rowwise((r,), (c,), statistics, frozenset({1, 2})), stores)
+
+
+def hyperbolic(kernel: Kernel) -> int:
+    """How often tanh is in the text: it ends with the sign of its operand."""
+    lines = emit(kernel, default_schedule(kernel), cpu.host(), "k").text.splitlines()
+    return sum("call" in line and "@llvm.copysign" in line for line in lines)
+
+
+def test_statistics_that_read_no_other_and_stores_share_one_pass() -> None:
+    copies = 1 + 4  # four accumulators, and what they leave
+
+    assert hyperbolic(ranged(3, 5 * WIDEST)) == copies
+    assert hyperbolic(ranged(3, 5 * WIDEST, "x - min")) > copies  # the second waits for the first
+
+
+@pytest.mark.parametrize("second", ["x", "x - min"])
+@pytest.mark.parametrize(("rows", "cols"), [(3, 7), (5, 4 * WIDEST + 3), (1, 1), (2, 9 * WIDEST)])
+def test_statistics_of_rows_that_are_stored(rows: int, cols: int, second: str) -> None:
+    kernel = ranged(rows, cols, second)
+    x = np.random.default_rng(0).standard_normal((rows, cols)).astype(np.float32)
+    x[0, -1] = np.nan
+
+    found = run_kernel(kernel, [x])
+
+    for got, wanted in zip(found, expected(kernel, [x]), strict=True):
+        assert_matches(got, wanted, terms=8)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.ir import arithmetic, storage
-from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Type, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
 from gpucomp.codegen.llvm.loops.nest import (
     Entry,
@@ -144,6 +144,47 @@ def _multiplied(work: _Rows, totals: Sequence[Hole]) -> dict[Hole, Hole]:
     return reciprocal
 
 
+def _independent(statistics: Sequence[Statistic]) -> list[list[int]]:
+    """Positions of statistics that follow each other and that one pass over a row computes: none reads another."""
+    groups: list[list[int]] = []
+    for position, statistic in enumerate(statistics):
+        if groups and not _uses([statistic.value], [statistics[k].hole for k in groups[-1]]):
+            groups[-1].append(position)
+        else:
+            groups.append([position])
+    return groups
+
+
+def _uses(exprs: Sequence[Expr], holes: Sequence[Hole]) -> bool:
+    return any(node in holes for e in exprs for node in walk(e))
+
+
+class _Total:
+    """One statistic's accumulators."""
+
+    def __init__(self, work: _Rows, statistic: Statistic, width: int, copies: int) -> None:
+        self.code, self.statistic, self.dtype = work.code, statistic, statistic.hole.dtype
+        self.slots = [self.code.slot(Type(storage.register_scalar(self.dtype), width)) for _ in range(copies)]
+        self.neutral = work.identity(statistic, width)
+        for slot in self.slots:
+            slot.set(self.neutral)
+
+    def add(self, copy: int, value: Value, mask: Value | None) -> None:
+        if mask is not None:
+            value = self.code.select(mask, value, self.neutral)
+        slot = self.slots[copy]
+        slot.set(self._both(slot.get(), value))
+
+    def value(self) -> Value:
+        total = self.slots[0].get()
+        for slot in self.slots[1:]:
+            total = self._both(total, slot.get())
+        return across(total, self.statistic.op, self.dtype)
+
+    def _both(self, a: Value, b: Value) -> Value:
+        return arithmetic.apply(REDUCTIONS[self.statistic.op], self.dtype, [a, b])
+
+
 class _Columns:
     """Lanes run over the last column axis. Each statistic has several accumulators, which hide the operation's latency."""
 
@@ -153,10 +194,18 @@ class _Columns:
         self.width = narrowed(width, self.inner)
         self.copies = max(1, min(work.schedule["copies"], int(hint(self.inner.extent)) // self.width))
         axes = [*work.rows, *work.cols]
-        self.programs = [work.program([s.value], axes, work.holes[:i]) for i, s in enumerate(work.statistics)]
+        self.groups = _independent(work.statistics)
         self.reciprocals = _multiplied(work, _at_least_one(work))
-        self.kept = _keep(work, self.width)
+        self.stores_early = len(self.groups) == 1 and not _uses(
+            [e for s in work.stores for e in (s.offset, s.value)], work.holes
+        )
+        self.kept = None if self.stores_early else _keep(work, self.width)
         more = [*self.reciprocals.values(), *([self.kept.hole] if self.kept else [])]
+        early = [e for s in work.stores for e in (s.value, s.offset)] if self.stores_early else []
+        self.programs = [
+            work.program([*(work.statistics[k].value for k in group), *early], axes, work.holes[: group[0]])
+            for group in self.groups
+        ]
         self.elements = _store_program(work, work.stores, [*axes, *more])
         self.once = _store_program(work, work.row_stores, work.rows)
 
@@ -176,51 +225,48 @@ class _Columns:
     def _row(self) -> None:
         """Writes the statistics of a row, then its stores."""
         work = self.work
-        for position, stat in enumerate(work.statistics):
-            total = self.bound[stat.hole] = self._statistic(position)
-            if stat.hole in self.reciprocals:
-                self.bound[self.reciprocals[stat.hole]] = self.code.const(1.0, total.type) / total
+        for group, program in zip(self.groups, self.programs, strict=True):
+            for position, total in zip(group, self._statistics(group, program), strict=True):
+                stat = work.statistics[position]
+                self.bound[stat.hole] = total
+                if stat.hole in self.reciprocals:
+                    self.bound[self.reciprocals[stat.hole]] = self.code.const(1.0, total.type) / total
         if work.row_stores:
             work.store(work.row_stores, self.once, 0, None)
-        if work.stores:
+        if work.stores and not self.stores_early:
             with self.entry.nested(self.outer, self.bound):
                 self.entry.chunks(0, self.inner.extent, self.width, self._element, self.inner.extent)
 
-    def _statistic(self, position: int) -> Value:
+    def _statistics(self, group: Sequence[int], program: Program) -> list[Value]:
+        """The statistics of ``group``, in one pass over the row, which writes the stores too if they wait for nothing."""
         code, width, extent = self.code, self.width, self.inner.extent
-        stat = self.work.statistics[position]
-        dtype = stat.hole.dtype
-        slots = [code.slot(Type(storage.register_scalar(dtype), width)) for _ in range(self.copies)]
-        neutral = self.work.identity(stat, width)
-        for slot in slots:
-            slot.set(neutral)
+        totals = [_Total(self.work, self.work.statistics[k], width, self.copies) for k in group]
 
-        def add(slot: Slot, at: Value, mask: Value | None) -> None:
-            value = self._term(position, at, mask)
-            if mask is not None:
-                value = code.select(mask, value, neutral)
-            slot.set(arithmetic.apply(REDUCTIONS[stat.op], dtype, [slot.get(), value]))
+        def add(copy: int, at: Value, mask: Value | None) -> None:
+            for total, value in zip(totals, self._terms(group, program, at, mask), strict=True):
+                total.add(copy, value, mask)
 
         with self.entry.nested(self.outer, self.bound):
             several = extent - extent % (width * self.copies) if self.copies > 1 else 0
             if not is_zero(several):
                 with code.loop(0, several, width * self.copies) as at:
-                    for copy, slot in enumerate(slots):
-                        add(slot, at + copy * width, None)
-            self.entry.chunks(several, extent, width, lambda at, mask: add(slots[0], at, mask), extent)
-        total = slots[0].get()
-        for slot in slots[1:]:
-            total = arithmetic.apply(REDUCTIONS[stat.op], dtype, [total, slot.get()])
-        return across(total, stat.op, dtype)
+                    for copy in range(self.copies):
+                        add(copy, at + copy * width, None)
+            self.entry.chunks(several, extent, width, lambda at, mask: add(0, at, mask), extent)
+        return [total.value() for total in totals]
 
-    def _term(self, position: int, at: Value, mask: Value | None) -> Value:
-        """What the columns from ``at`` on contribute to a statistic. It is kept if the stores need it."""
-        program = self.programs[position]
+    def _terms(self, group: Sequence[int], program: Program, at: Value, mask: Value | None) -> list[Value]:
+        """What the columns from ``at`` on contribute to each statistic. It is kept if the stores need it."""
         self.bound[self.inner] = lane_index(at, self.width)
-        value = self.entry.printer(program, self.bound, self.width, mask).lanes(program.results[0])
-        if self.kept and self.kept.statistic == position:
-            self.code.store(value, self.kept.address(at), 4)
-        return value
+        printer = self.entry.printer(program, self.bound, self.width, mask)
+        values = [printer.lanes(result) for result in program.results[: len(group)]]
+        if self.kept and self.kept.statistic in group:
+            self.code.store(values[group.index(self.kept.statistic)], self.kept.address(at), 4)
+        if self.stores_early:
+            results = program.results[len(group) :]
+            for store, value, offset in zip(self.work.stores, results[::2], results[1::2], strict=True):
+                printer.store(store.target, offset, value)
+        return values
 
     def _element(self, at: Value, mask: Value | None) -> None:
         self.bound[self.inner] = lane_index(at, self.width)
