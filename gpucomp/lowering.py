@@ -14,6 +14,7 @@ from gpucomp.ir.passes import PassRecord
 from gpucomp.kernel.grouping import Policy
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import (
+    fuse_extremes,
     fuse_row_statistics,
     fuse_separable,
     lookup_tables,
@@ -73,6 +74,7 @@ KERNEL_PASSES: tuple[KernelPass, ...] = (
     KernelPass("merge-groups", merge_groups.merge, _is_narrow),
     KernelPass("lookup-tables", lookup_tables.look_up, _on_a_cpu),
     KernelPass("split-attention", split_attention.split, _on_a_cpu),
+    KernelPass("fuse-extremes", fuse_extremes.fuse, _on_a_cpu),
     KernelPass("fuse-depth-first", _fuse_depth_first, _on_a_cpu),
     KernelPass("fuse-separable", fuse_separable.fuse, _on_a_gpu),
     KernelPass("split-winograd", split_winograd.split, _has_no_local_memory),

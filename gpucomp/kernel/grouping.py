@@ -465,6 +465,8 @@ class Grouping:
         (reader,) = readers
         largest = max(hint(v.type.size) for v in reader.values)
         for result in reader.values:
+            if _is_read_once(value, reader):
+                continue
             if not self.reduces(result):
                 grows = largest / max(hint(value.type.size), 1)
                 divided = footprint.divides and not self.policy.divides and largest >= MANY_ELEMENTS
@@ -514,6 +516,11 @@ def _reads_again(reader: Node) -> bool:
     last = reader.attrs.get("layout", "NCHW") == "NHWC"
     taps, columns = (weights[:-2], weights[-1]) if last else (weights[2:], weights[0])
     return math.prod(taps) > 1 or columns >= MANY_COLUMNS
+
+
+def _is_read_once(value: Value, reader: Node) -> bool:
+    """Whether ``value`` is the left operand of a product with one column, which is a sum over each of its rows."""
+    return reader.op is ops.MatMul and reader.inputs[0] is value and is_one(reader.values[0].shape[-1])
 
 
 def _has_taps(reader: Node) -> bool:

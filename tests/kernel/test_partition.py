@@ -9,7 +9,7 @@ from gpucomp import ops
 from gpucomp.compiler import render
 from gpucomp.ir import Graph, constant
 from gpucomp.ir.graph import input_value
-from gpucomp.ir.types import F32, I64, U8, TensorType
+from gpucomp.ir.types import F32, I32, I64, U8, TensorType
 from gpucomp.kernel.grouping import MAX_PARAMS, MAX_STORES, Policy
 from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
@@ -524,3 +524,27 @@ def test_a_label_tells_convolutions_of_the_same_types_apart(changes, mark):
     (step,) = partition(graph, None)
 
     assert step.kernel.label == f"Conv f32[1,9,9,8] f32[3,3,{channels},8]{mark}"
+
+
+def quantized_product(rng, m: int, k: int, n: int, *, left: bool = True):
+    """Codes of floats times constant codes: on the left, or on the right."""
+    x = tensor("x", m, k) if left else tensor("x", k, n)
+    codes = ops.Cast(ops.Round(ops.Div(x, constant(np.float32(0.25)))), to=U8)
+    other = constant(rng.integers(-9, 9, (k, n) if left else (m, k), dtype=np.int32))
+    wide = ops.Cast(codes, to=I32)
+    return Graph((x,), (ops.MatMul(wide, other) if left else ops.MatMul(other, wide),))
+
+
+@pytest.mark.parametrize(
+    ("graph", "kernels"),
+    [
+        ((129, 67, 1), 1),  # each code is read once, for a sum over its row
+        ((129, 67, 2), 2),
+    ],
+)
+def test_codes_that_one_column_reads_are_not_stored(rng, graph, kernels):
+    assert len(check(quantized_product(rng, *graph), rng)) == kernels
+
+
+def test_codes_that_many_rows_read_are_stored(rng):
+    assert len(check(quantized_product(rng, 5, 4099, 1, left=False), rng)) == 2

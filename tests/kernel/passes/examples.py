@@ -8,7 +8,7 @@ import numpy as np
 
 from gpucomp import ops, targets
 from gpucomp.device.target import Target
-from gpucomp.ir import F32, Graph, Value, constant
+from gpucomp.ir import F32, Graph, Op, Value, constant
 from gpucomp.ir.types import F16, I32, U8
 from gpucomp.schedule.expected import Expected
 from tests.builders import graph_of, scalar, tensor, weights
@@ -16,6 +16,7 @@ from tests.builders import graph_of, scalar, tensor, weights
 SM_80, SM_90A, MALI = (targets.resolve(name) for name in ("cuda:sm_80", "cuda:sm_90a", "opencl:mali"))
 AVX512 = targets.resolve("cpu:x86-64-v4")
 SMALL_CACHE = AVX512.with_limits(cache_bytes=1 << 20)
+TINY_CACHE = AVX512.with_limits(cache_bytes=1 << 15)
 
 
 class Either(Expected):
@@ -110,12 +111,18 @@ def row_sums(*, of_rows: int = 1) -> Graph:
     return graph_of(y, ops.ReduceSum(y, axes=(of_rows,)), ops.ReduceMax(y, axes=(of_rows,)))
 
 
+def ranged(x: Value, reduction: Op = ops.ReduceMax, axes: tuple[int, ...] = ()) -> Graph:
+    """``x`` divided by its greatest element over ``axes`` (default: all)."""
+    return graph_of(ops.Div(x, ops.Add(reduction(x, axes=axes or tuple(range(x.type.rank))), scalar(2.0))))
+
+
 EXAMPLES: dict[str, Case] = {
     "precision": Case(two_products(), SM_80, "fp16", stored=np.float16),
     "narrow-integers": Case(read_twice(widened()), SM_80),
     "merge-groups": Case(grouped(4), SM_80, "fp16", stored=np.float16),
     "lookup-tables": Case(activated(silu), AVX512),
     "split-attention": Case(attention(17, 100, 12), AVX512, terms=100),
+    "fuse-extremes": Case(ranged(ops.Tanh(tensor("x", 3, 5, 7, 131))), TINY_CACHE),
     "fuse-depth-first": Case(bottleneck(56), SMALL_CACHE, terms=256),
     "fuse-separable": Case(separable(), SM_90A, expected=Either),
     "split-winograd": Case(
@@ -142,6 +149,18 @@ REFUSALS: dict[str, dict[str, Case]] = {
         "the result is wide": Case(activated(silu, I32), AVX512),
     },
     "split-attention": {"one kernel is expected to be faster": Case(attention(128, 128, 12), AVX512)},
+    "fuse-extremes": {
+        "the cache holds the array": Case(ranged(ops.Tanh(tensor("x", 3, 5, 7, 131))), SMALL_CACHE),
+        "no kernel writes it": Case(ranged(tensor("x", 3, 5, 7, 131)), TINY_CACHE),
+        "sums depend on their order": Case(ranged(ops.Tanh(tensor("x", 3, 5, 7, 131)), ops.ReduceSum), TINY_CACHE),
+        "rows have extremes of their own": Case(
+            ranged(ops.Tanh(tensor("x", 3, 5, 7, 131)), axes=(1, 2, 3)), TINY_CACHE
+        ),
+        "it has no rows": Case(ranged(ops.Tanh(tensor("x", 13_457))), TINY_CACHE),
+        "what it reads is not contiguous": Case(
+            ranged(ops.Tanh(ops.Transpose(tensor("x", 131, 107), perm=(1, 0)))), TINY_CACHE
+        ),
+    },
     "fuse-depth-first": {"the cache holds the images": Case(bottleneck(14), SMALL_CACHE)},
     "fuse-separable": {
         "the image between them is an output": Case(separable(also=True), SM_90A, expected=Either),

@@ -1,0 +1,156 @@
+"""Finds the extremes of a large array in the kernel that writes it, on a CPU.
+
+A quantization by the range of its values needs the least and the greatest of them before it begins. An array beyond the
+second-level cache is written to far memory, and would be read from there for its range alone, by one thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpucomp.expr.core import Expr, Load, hole, load, loads, reduces, substitute, transform, var
+from gpucomp.expr.simplify import coefficient, flatten, same_form, simplify, unflatten
+from gpucomp.ir.graph import Op, Value
+from gpucomp.ir.size import Size
+from gpucomp.ir.types import TensorType
+from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
+from gpucomp.kernel.pipeline import Setting
+from gpucomp.kernel.rename import canonical
+from gpucomp.kernel.step import KernelStep, Step, is_step_of
+from gpucomp.refusal import Refusal
+
+PARTIAL = Op("Partial", lambda *, type: type)  # the extremes of each row, between two kernels
+SHORT_ROW = 128  # elements: the extremes of shorter rows would be a part of the array worth saving
+
+
+def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Finds the extremes of each row where the rows are written, and then the extremes of these.
+
+    Takes  an elementwise kernel that writes an array beyond the second-level cache, and a kernel that finds the least or
+           the greatest of all its elements, or both
+    Gives  the first with the extremes of its rows as further results, and the second for these. No order of elements
+           matters, so the results are the same
+    Leaves smaller arrays, sums, arrays that other kernels write, and rows that are not contiguous in what they read
+    """
+    found = list(steps)
+    writers = Counter(value for step in steps for value in step.outputs)
+    for step in steps:
+        if not is_step_of(step, Rowwise):
+            continue
+        value = _whole(step)
+        if value is None or isinstance(value.type.nbytes, Size) or value.type.nbytes < at.target.limits.cache_bytes:
+            continue
+        before = next((s for s in found if value in s.outputs), None)
+        if before is None or writers[value] != 1 or not is_step_of(before, Loops):
+            continue
+        if pair := in_rows(before, step, value):
+            found[found.index(before)], found[found.index(step)] = pair
+    return found
+
+
+def _whole(step: KernelStep[Rowwise]) -> Value | None:
+    """The array whose extremes ``step`` finds, if that is all that it reads of it, and the rest is done with them."""
+    kernel, body = step.kernel, step.kernel.body
+    read = {s.value for s in body.statistics}
+    (value, *others) = read
+    if others or body.rows or len(body.row_stores) != len(kernel.stores) or not isinstance(value, Load):
+        return None
+    if any(s.op not in ("min", "max") for s in body.statistics):
+        return None
+    type = kernel.params[value.source]
+    every = flatten(body.cols, tuple(axis.extent for axis in body.cols))
+    if value.source >= kernel.inputs or not same_form(flatten(value.index, type.shape), every):
+        return None
+    again = any(
+        ld.source == value.source for store in kernel.stores for e in (*store.index, store.value) for ld in loads(e)
+    )
+    return None if again else step.inputs[value.source]
+
+
+def in_rows(
+    first: KernelStep[Loops], second: KernelStep[Rowwise], value: Value
+) -> tuple[KernelStep, KernelStep] | Refusal:
+    """``first`` with the extremes of the rows of ``value``, and ``second`` for these; or why there are no such rows."""
+    store = _written(first.kernel, first.kernel.results[first.outputs.index(value)])
+    if isinstance(store, Refusal):
+        return store
+    shape = value.type.shape
+    long = next((d for d in reversed(range(len(shape))) if math.prod(shape[d:]) >= SHORT_ROW), 0)
+    if not long:
+        return Refusal("it has no rows")
+    rows, cols = (tuple(var(f"d{d}", shape[d]) for d in part) for part in (range(long), range(long, len(shape))))
+    whole = first.kernel.body.domain
+    offsets = unflatten(flatten((*rows, *cols), shape), tuple(axis.extent for axis in whole))
+    at: dict[Expr, Expr] = dict(zip(whole, offsets, strict=True))
+    stores = [s.mapped(lambda e: simplify(substitute(e, at))) for s in first.kernel.stores]
+    for ld in (ld for s in stores for ld in loads(s.value)):
+        if coefficient(flatten(ld.index, first.kernel.params[ld.source].shape), cols[-1]) not in (0, 1):
+            return Refusal("what it reads is not contiguous")
+    names = dict.fromkeys(s.op for s in second.kernel.body.statistics)
+    partial = {op: PARTIAL(type=TensorType(store.value.dtype, shape[:long])) for op in names}
+    element = stores[first.kernel.stores.index(store)].value
+    return _with_extremes(first, Rowwise(rows, cols, ()), stores, element, partial), _of_partial(second, value, partial)
+
+
+def _written(kernel: Kernel[Loops], target: int) -> Store | Refusal:
+    """The store that writes parameter ``target``, if it writes all of it in order."""
+    domain = kernel.body.domain
+    stores = [s for s in kernel.stores if s.target == target]
+    every = flatten(domain, tuple(axis.extent for axis in domain))
+    if len(stores) != 1 or not same_form(flatten(stores[0].index, kernel.params[target].shape), every):
+        return Refusal("it does not write the array in order")
+    if any(reduces(s.value) for s in kernel.stores):
+        return Refusal("its elements are sums")
+    return stores[0]
+
+
+def _with_extremes(
+    step: KernelStep[Loops], axes: Rowwise, stores: Sequence[Store], element: Expr, partial: dict[str, Value]
+) -> KernelStep:
+    """``step`` over ``axes``, with the extremes of ``element`` in each row as further results."""
+    kernel, count = step.kernel, len(step.kernel.params)
+    statistics = tuple(Statistic(hole(f"s{k}", element.dtype), op, element) for k, op in enumerate(partial))
+    more = [Store(count + k, axes.rows, one.hole) for k, one in enumerate(statistics)]
+    once = frozenset(range(len(stores), len(stores) + len(more)))
+    made = Kernel(
+        "norm",
+        (*kernel.params, *(value.type for value in partial.values())),
+        kernel.outputs + len(more),
+        replace(axes, statistics=statistics, row_stores=once),
+        (*stores, *more),
+        f"{kernel.label} | {', '.join(partial)} of rows",
+        kernel.constants,
+    )
+    outputs = (*step.outputs, *partial.values())
+    return KernelStep(step.name, canonical(made), step.inputs, outputs, step.nodes, step.why, step.prologue)
+
+
+def _of_partial(step: KernelStep[Rowwise], value: Value, partial: dict[str, Value]) -> KernelStep:
+    """``step`` for the extremes of rows in place of ``value``."""
+    kernel, body = step.kernel, step.kernel.body
+    inputs = tuple(v for v in step.inputs if v is not value) + tuple(partial.values())
+    values = (*inputs, *step.outputs)
+    place = {old: values.index(v) for old, v in enumerate((*step.inputs, *step.outputs)) if v is not value}
+    shape = next(iter(partial.values())).shape
+    axes = tuple(var(f"c{d}", extent) for d, extent in enumerate(shape))
+
+    def renumbered(expr: Expr) -> Expr:
+        return transform(expr, lambda n: load(place[n.source], n.index, n.dtype) if isinstance(n, Load) else None)
+
+    statistics = tuple(
+        replace(s, value=load(values.index(partial[s.op]), axes, s.value.dtype)) for s in body.statistics
+    )
+    stores = tuple(replace(s.mapped(renumbered), target=place[s.target]) for s in kernel.stores)
+    made = Kernel(
+        kernel.family,
+        tuple(v.type for v in values),
+        kernel.outputs,
+        Rowwise((), axes, statistics, body.row_stores),
+        stores,
+        kernel.label,
+        frozenset(place[k] for k in kernel.constants),
+    )
+    return KernelStep(step.name, canonical(made), inputs, step.outputs, step.nodes, step.why, step.prologue)
