@@ -10,6 +10,7 @@ GPUCOMP_CACHE_BYTES  most bytes in that folder (default 8 GiB); what was not use
 GPUCOMP_RECORDS   file or folder of tuning records, preferred to the shipped ones; empty disables both
 GPUCOMP_DEVICES   file of measured devices by architecture, written by ``bench/gpu probe``, for the analytic model
 GPUCOMP_THREADS   threads of the CPU target
+GPUCOMP_PIN=1     threads that help runs on the CPU each stay on one processor of those that the process may use
 GPUCOMP_LARGE_PAGES=0  the CPU target leaves weights in the mapped file, which processes share
 GPUCOMP_CONVERTERS  Python of another environment, which has what converts models of other formats
 GPUCOMP_FOLD_LIMIT  most bytes that constant folding may produce for one value (default 1 GiB)
@@ -37,6 +38,7 @@ class Config:
     cache: Path | None = None
     cache_bytes: int = 8 << 30
     threads: int = 0  # 0: all that the process may use
+    pin: bool = False
     fold_limit: int = 1 << 30
     records: Path | None = SHIPPED
     devices: Path | None = None
@@ -62,7 +64,7 @@ def _default_cache() -> Path:
 def read(environment: Mapping[str, str]) -> Config:
     """The configuration in ``environment``. A misspelt ``GPUCOMP_`` name is an error, not a silent no-op."""
     known = {"DEBUG", "DUMP", "VERIFY", "TARGET", "CACHE", "CACHE_BYTES", "THREADS", "FOLD_LIMIT", "RECORDS"}
-    known |= {"DEVICES", "LARGE_PAGES", "CONVERTERS"}
+    known |= {"DEVICES", "LARGE_PAGES", "CONVERTERS", "PIN"}
     given = {k.removeprefix("GPUCOMP_"): v for k, v in environment.items() if k.startswith("GPUCOMP_")}
     if unknown := sorted(set(given) - known):
         names = ", ".join(f"GPUCOMP_{name}" for name in sorted(known))
@@ -75,6 +77,7 @@ def read(environment: Mapping[str, str]) -> Config:
         cache=(Path(given["CACHE"]) if given["CACHE"] else None) if "CACHE" in given else _default_cache(),
         cache_bytes=_integer("GPUCOMP_CACHE_BYTES", given.get("CACHE_BYTES") or str(8 << 30)),
         threads=_integer("GPUCOMP_THREADS", given.get("THREADS") or "0"),
+        pin=bool(_integer("GPUCOMP_PIN", given.get("PIN") or "0")),
         fold_limit=_integer("GPUCOMP_FOLD_LIMIT", given.get("FOLD_LIMIT") or str(1 << 30)),
         records=Path(given["RECORDS"]) if given.get("RECORDS") else None if "RECORDS" in given else SHIPPED,
         devices=Path(given["DEVICES"]) if given.get("DEVICES") else None,

@@ -7,6 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 
 from gpucomp import config
@@ -128,21 +129,31 @@ class Workers:
             self._idle += helpers
 
     def _new(self) -> _Helper:
-        helper = _Helper()
+        helper = _Helper(_place(self._started) if config.current().pin else None)
         self._started += 1
         threading.Thread(target=helper.work, name=f"gpucomp-{self._started}", daemon=True).start()
         return helper
 
 
-class _Helper:
-    """A thread's jobs, and its bell."""
+def _place(helper: int) -> int:
+    """The processor of helper number ``helper``: the last first, because a process begins on any, and often on the first."""
+    usable = sorted(os.sched_getaffinity(0), reverse=True)
+    return usable[helper % len(usable)]
 
-    def __init__(self) -> None:
+
+class _Helper:
+    """A thread's jobs, its bell, and the processor on which it stays, if it does."""
+
+    def __init__(self, processor: int | None = None) -> None:
         self.jobs: SimpleQueue[Job] = SimpleQueue()
         self.bell = Bell()
+        self.processor = processor
 
     def work(self) -> None:
         """What the thread does."""
+        if self.processor is not None:
+            with suppress(OSError):  # the system has taken the processor away meanwhile
+                os.sched_setaffinity(0, {self.processor})  # of this thread alone
         while True:
             # the ring of this job, not the last one: a late helper then does not listen while the next job waits
             work, number, self.bell.heard = self.jobs.get()

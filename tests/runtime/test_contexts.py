@@ -313,6 +313,29 @@ def test_seats_are_as_many_as_threads_are_asked_for():
     assert seats.take(9) == 9, "a program that has more threads than the configuration brings its seats"
 
 
+@pytest.mark.parametrize("pin", [True, False])
+def test_helpers_stay_on_one_processor_each_if_they_are_asked_to(pin):
+    here = os.sched_getaffinity(0)
+    found: dict[int, set[int]] = {}
+    done = threading.Semaphore(0)
+
+    def work(number: int, bell: object) -> None:
+        found[number] = os.sched_getaffinity(0)  # of this thread
+        done.release()
+
+    with config.using(pin=pin):
+        Workers().start(work, 4)
+        for _ in range(3):
+            assert done.acquire(timeout=10)
+
+    if pin:
+        assert all(len(place) == 1 for place in found.values())
+        assert set().union(*found.values()) == set(sorted(here)[-3:]), "no two share one while others are free"
+    else:
+        assert all(place == here for place in found.values())
+    assert os.sched_getaffinity(0) == here, "the thread that calls stays where it was"
+
+
 def test_who_came_first_is_served_first():
     seats = Workers()
     with config.using(threads=1):
