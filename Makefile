@@ -16,7 +16,7 @@ EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 # headers alone: what these packages depend on is for running them on a GPU
 CUTLASS := "nvidia-cutlass>=4.2" "nvidia-cuda-runtime>=13,<14" "nvidia-cuda-crt>=13,<14" "nvidia-cuda-cccl>=13,<14"
 
-.PHONY: help demo env test quick lint format docs bench conformance layouts fuzz fuzz-loader clean
+.PHONY: help demo env test quick lint format docs dist bench conformance layouts fuzz fuzz-loader clean
 
 help:
 	@echo "make demo    compile a trained network for every device here and let it read handwriting"
@@ -24,6 +24,7 @@ help:
 	@echo "make test    the whole test suite        make quick   without the slow tests"
 	@echo "make lint    ruff and mypy               make format  ruff format"
 	@echo "make docs    the pages of docs/, as a site in site/; a broken link is an error"
+	@echo "make dist    wheels and sources of gpucomp and gpucomp-runtime in dist/; the same bytes each time"
 	@echo "make bench   every benchmark model beside onnxruntime (MODELS='resnet18 vgg16' TARGETS='cpu opencl')"
 	@echo "make fuzz    random models beside onnxruntime and ONNX's evaluator (MINUTES=10 FIRST=0, a seed, TARGETS='cpu opencl');"
 	@echo "             one in ANY_SIZE_OF=4 is compiled for any size too, and run at several"
@@ -57,6 +58,12 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m mkdocs build
+
+# the time of the last commit is the time of every file, so that the same sources make the same bytes
+dist: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),1580601600)
+dist: $(VENV)/.build
+	rm -rf dist
+	for folder in . runtime; do (cd $$folder && $(abspath $(BIN))/python -m hatchling build --directory $(CURDIR)/dist) || exit 1; done
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench.suite $(addprefix --target ,$(TARGETS)) $(MODELS)

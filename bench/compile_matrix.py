@@ -25,8 +25,8 @@ from bench.options import add_shared, parser_of
 from gpucomp.device.target import Target
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
+from gpucomp.ir.precision import PRECISIONS
 from gpucomp.kernel import Contraction, KernelStep
-from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import engines_of
@@ -205,9 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="only this architecture, such as sm_80; may repeat (default: all)",
     )
     add_shared(parser, "--jobs")
-    parser.add_argument(
-        "--precision", default="fp32", choices=narrow.PRECISIONS, help="types that numbers may be rounded to"
-    )
+    parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="types that numbers may be rounded to")
     add_shared(parser, "--reduced")
     parser.add_argument("--sass", action="store_true", help="also check the machine code of contractions")
     add_shared(parser, "--journal")

@@ -1,6 +1,7 @@
 """The packages that can be missing: what each is for, and the command that installs it.
 
-These are the extras, and what only the compiler needs: a program that runs compiled models can do without (``RUNTIME``).
+These are the extras, what the command line needs (``COMMAND_LINE``), and what only the compiler needs (``COMPILER``). The
+compiler itself is missing where only the distribution gpucomp-runtime is installed, which needs ``RUNTIME``.
 
 The commands name the packages themselves, with the versions of ``pyproject.toml``, so that they work wherever gpucomp was
 installed from. ``tests/test_extras.py`` compares the two.
@@ -9,9 +10,10 @@ installed from. ``tests/test_extras.py`` compares the two.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from gpucomp.errors import DeviceError
 
@@ -48,33 +50,44 @@ EXTRAS: Mapping[str, Extra] = {
 
 
 # by the modules that are imported
-RUNTIME: Mapping[str, str] = {
-    "numpy": "numpy>=1.26,<2.6",
-    "ml_dtypes": "ml_dtypes>=0.5",
-    "click": "click>=8.1",
-    "rich": "rich>=13.9",
-}
+RUNTIME: Mapping[str, str] = {"numpy": "numpy>=1.26,<2.6", "ml_dtypes": "ml_dtypes>=0.5"}
+COMMAND_LINE: Mapping[str, str] = {"click": "click>=8.1", "rich": "rich>=13.9"}
 COMPILER: Mapping[str, str] = {"onnx": "onnx>=1.21", "jinja2": "jinja2>=3.1.6", "llvmlite": "llvmlite>=0.50"}
 
 
-def not_installed(error: ModuleNotFoundError) -> DeviceError | None:
-    """The error for a package of ``COMPILER`` that is missing; ``None`` if another module is."""
+def compiler_is_here() -> bool:
+    """Whether the compiler is installed, and not only gpucomp-runtime."""
+    return find_spec("gpucomp.compiler") is not None
+
+
+def not_installed(error: ImportError) -> DeviceError | None:
+    """The error (GPC5003) where the compiler, or a package that it or the command line needs, is not installed.
+
+    ``None`` if ``error`` is about anything else.
+    """
     name = error.name or ""  # not a module in a package that is there, but of another version
-    if name not in COMPILER:
-        return None
-    command = f"pip install {' '.join(map(shlex.quote, COMPILER.values()))}"
-    return DeviceError(
-        f"{name} is not installed, and the compiler needs it: {command}; only a compiled model (.gpuc) runs without",
-        code="GPC5003",
-    )
+    for requirements, user, rest in (
+        (COMPILER, "the compiler", "only a compiled model (.gpuc)"),
+        (COMMAND_LINE, "the command line", "gpucomp.load"),
+    ):
+        if name in requirements:
+            told = f"{user} needs it: {_command(requirements.values())}; {rest} runs without"
+            return DeviceError(f"{name} is not installed, and {told}", code="GPC5003")
+    if name.partition(".")[0] == "gpucomp" and not compiler_is_here():
+        return DeviceError(
+            "the compiler is not installed, only gpucomp-runtime, which runs compiled models (.gpuc): install the package "
+            "gpucomp of the same version",
+            code="GPC5003",
+        )
+    return None
 
 
 @contextmanager
 def needs_compiler() -> Iterator[None]:
-    """Raise ``DeviceError`` where a package of ``COMPILER`` is imported and missing."""
+    """Raise ``DeviceError`` where the compiler, or a package of ``COMPILER``, is imported and missing."""
     try:
         yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         if found := not_installed(error):
             raise found from None
         raise
@@ -82,4 +95,8 @@ def needs_compiler() -> Iterator[None]:
 
 def install(extra: str) -> str:
     """The command that installs the packages of an extra. It is quoted, so that every shell takes it as it is."""
-    return f"pip install {' '.join(map(shlex.quote, EXTRAS[extra].packages))}"
+    return _command(EXTRAS[extra].packages)
+
+
+def _command(requirements: Iterable[str]) -> str:
+    return f"pip install {' '.join(map(shlex.quote, requirements))}"

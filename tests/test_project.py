@@ -39,7 +39,7 @@ def test_the_page_of_the_tests_names_what_exists_and_every_tool_that_ci_installs
 def test_the_make_targets_use_groups_that_exist():
     groups = set(re.findall(r"\$\(VENV\)/\.(\w+)\n", MAKEFILE))
 
-    assert groups == {"demo", "dev", "docs", "fuzz"}
+    assert groups == {"build", "demo", "dev", "docs", "fuzz"}
     assert groups <= set(PROJECT["dependency-groups"])
 
 

@@ -108,7 +108,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
     )
     if not missing(options):
         from bench.models import MODELS
-        from gpucomp.kernel.passes.precision import PRECISIONS
+        from gpucomp.ir.precision import PRECISIONS
 
         for what, names, there in (("model", options.models, MODELS), ("precision", options.precisions, PRECISIONS)):
             if unknown := [name for name in names if name not in there]:

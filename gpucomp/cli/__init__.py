@@ -23,16 +23,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     sys.excepthook = report_crash
     warnings.showwarning = report_warning
-    import click  # modules that are slow to import are imported when they are used
+    try:
+        import click  # modules that are slow to import are imported when they are used
 
-    from gpucomp.cli.commands import gpucomp
-
+        from gpucomp.cli.commands import gpucomp
+    except ModuleNotFoundError as error:
+        if found := not_installed(error):
+            return report(found)
+        raise
     try:
         given = None if arguments is None else list(arguments)
         ended = gpucomp.main(args=given, prog_name="gpucomp", standalone_mode=False)
     except GpucompError as error:
         return report(error)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         if found := not_installed(error):
             return report(found)
         raise

@@ -17,10 +17,9 @@ from typing import Any
 import gpucomp
 from gpucomp import config
 from gpucomp.device.processor import model_name, tiles_refused
-from gpucomp.extras import EXTRAS, install
+from gpucomp.extras import COMMAND_LINE, COMPILER, EXTRAS, RUNTIME, compiler_is_here, install
 from gpucomp.targets.opencl import too_old
 
-NEEDED = ("numpy", "ml_dtypes", "onnx", "jinja2", "llvmlite", "click", "rich")
 ALTERNATIVES = {"cuda13": "cuda12", "cuda12": "cuda13"}  # one of the two is enough, and both together do not work
 TOOLS = (
     ("g++", "apt-get install g++", "runs CUDA kernels on the CPU in the tests"),
@@ -134,7 +133,9 @@ def _names(extra: str) -> list[str]:
 
 
 def _packages() -> Iterator[Row]:
-    for package in NEEDED:
+    if not compiler_is_here():
+        yield Row("compiler", "not installed: gpucomp-runtime runs compiled models (.gpuc)")
+    for package in (*RUNTIME, *(COMPILER if compiler_is_here() else ()), *COMMAND_LINE):
         yield Row(package, version_of(package) or f"missing: pip install {package}")
 
 

@@ -10,7 +10,7 @@ from gpucomp import config
 from gpucomp.cli import tensors
 from gpucomp.cli.options import PRECISION_HELP, SHAPES_HELP, TARGET_HELP
 from gpucomp.cli.progress import progress
-from gpucomp.kernel.passes.precision import PRECISIONS
+from gpucomp.ir.precision import PRECISIONS
 
 
 @click.command()

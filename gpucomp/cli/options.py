@@ -12,7 +12,7 @@ import click
 
 from gpucomp import config
 from gpucomp.cli.compare import ABSOLUTE
-from gpucomp.kernel.passes.precision import PRECISIONS
+from gpucomp.ir.precision import PRECISIONS
 
 TARGET_HELP = (
     "What to compile for: cpu[:PROCESSOR], opencl[:NAME] (pocl, generic, mali, mali-g78, amd, gfx90a, or a part of a device's "

@@ -15,7 +15,7 @@ from gpucomp.cli import tensors
 from gpucomp.cli.options import CONSTANTS_HELP, KEEP_FP32_HELP, PRECISION_HELP, shapes_from
 from gpucomp.cli.tables import exported, table
 from gpucomp.errors import UsageError, quote, several
-from gpucomp.kernel.passes.precision import PRECISIONS
+from gpucomp.ir.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from gpucomp.schedule.records import Record

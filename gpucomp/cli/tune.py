@@ -31,7 +31,7 @@ from gpucomp.cli.tables import exported
 from gpucomp.cli.tuned import as_json, line, planned, result
 from gpucomp.errors import UsageError, plain, quote, several
 from gpucomp.files import write
-from gpucomp.kernel.passes.precision import PRECISIONS
+from gpucomp.ir.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from gpucomp import loading
-from gpucomp.compiling import compile
 from gpucomp.errors import InputError, ServingError, UsageError, quote
 from gpucomp.ir.dim import Dim
 from gpucomp.refusal import Refusal
@@ -18,6 +17,7 @@ from gpucomp.runtime.inputs import TensorSpec
 from gpucomp.runtime.lanes import MOST_ON_A_GPU
 from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.workers import available_threads
+from gpucomp.serving.batch import batch_dim
 from gpucomp.serving.datatypes import BY_OURS
 from gpucomp.serving.protocol import Tensor
 from gpucomp.serving.repository import INDEPENDENT, Entry, ModelConfig
@@ -58,6 +58,8 @@ def load(entry: Entry, config: ModelConfig, target: str, max_batch: int) -> Load
     if entry.path.suffix == ".gpuc":
         exe = loading.load(entry.path)
     else:
+        from gpucomp.compiling import compile  # imports the compiler, which a .gpuc file does not need
+
         shapes = open_inputs(entry.path, config.shapes)
         wanted = config.target or target
         exe = compile(entry.path, target=wanted, shapes=shapes, precision=config.precision)
@@ -151,8 +153,6 @@ def _batch(entry: Entry, exe: Executable, shapes: Mapping[str, Any], config: Mod
     """The dimension along which requests are joined: its rows are independent by proof, or by what the configuration says."""
     if most < 2:
         return Refusal("batches are not asked for: max_batch is 1")
-    from gpucomp.serving.rows import batch_dim, independent  # imports the compiler, which a .gpuc file does not need
-
     found = batch_dim(exe.inputs, exe.outputs)
     if isinstance(found, Refusal) or config.rows == INDEPENDENT:
         return found
@@ -162,6 +162,8 @@ def _batch(entry: Entry, exe: Executable, shapes: Mapping[str, Any], config: Mod
         )
     assert isinstance(exe, AnyShapeExecutable)  # it has a dimension
     assert isinstance(exe.program, OpenProgram)  # ``_served`` refuses others
+    from gpucomp.serving.rows import independent  # imports the compiler too
+
     why = independent(entry.path, shapes, found, exe.program.example)
     return found if why is None else why
 

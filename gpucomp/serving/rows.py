@@ -1,4 +1,4 @@
-"""Whether requests may be joined: which dimension is the batch, and whether its rows change each other."""
+"""Whether requests may be joined: whether the rows of a model change each other. This reads the graph, by the compiler."""
 
 from __future__ import annotations
 
@@ -24,26 +24,11 @@ from gpucomp.ir.polynomial import Symbol
 from gpucomp.ir.size import Size, bounds, made, names_in, same, size_of, value_at
 from gpucomp.ir.types import TensorType
 from gpucomp.refusal import Refusal
-from gpucomp.runtime.inputs import TensorSpec
 
 COUNTS = (1009, 13, 1013, 17, 1019, 19, 1021, 23)  # primes, large and small: hardly a model has such sizes of its own
 STEPS = (1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64)  # from an example to another one
 MOST_MOVED = 64  # sets of dimensions that are tried
 Proof = Refusal | None  # why rows may not be joined; ``None``: they may
-
-
-def batch_dim(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Dim | Refusal:
-    """The dimension that comes first in the shapes of all inputs and outputs, and whose size each run decides."""
-    first = inputs[0].shape[0] if inputs and inputs[0].shape else None
-    if not isinstance(first, Dim):
-        return Refusal("the first dimension of the first input has one size only")
-    for spec in (*inputs, *outputs):
-        place = spec.shape[0] if spec.shape else None
-        if not isinstance(place, Dim | Size) or str(place) != first.name:
-            return Refusal(f"the first dimension of {quote(spec.name)} is not {quote(first.name)}")
-    if any(str(size) == first.name for spec in (*inputs, *outputs) for size in spec.shape[1:]):
-        return Refusal(f"{quote(first.name)} is the size of other dimensions too")
-    return first
 
 
 def independent(path: Path, shapes: Mapping[str, Any], batch: Dim, example: Mapping[str, int]) -> Proof:

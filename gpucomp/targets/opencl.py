@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from gpucomp.codegen.c.fences import STATEMENTS
 from gpucomp.device.device import AMD as AMD_DEVICES
 from gpucomp.device.device import OPENCL as DEVICES
 from gpucomp.device.device import without_dots
+from gpucomp.device.fences import STATEMENTS
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, UsageError, quote
@@ -261,7 +261,7 @@ def has_sub_buffers(device: Any) -> bool:
 
 
 def fence_of(device: Any) -> frozenset[str]:
-    """How work-groups of a launch see each other's writes (``gpucomp.codegen.c.fences``); empty if that is not guaranteed.
+    """How work-groups of a launch see each other's writes (``gpucomp.device.fences``); empty if that is not guaranteed.
 
     ``amd_fence`` is a builtin of AMD's own compiler. NVIDIA's OpenCL lists no device scope, so ``ptx_fence`` is PTX, for
     GPUs with PTX's memory model (sm_70 and later); the L1 caches of older ones may keep what a fence should invalidate.

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpucomp import targets
 from gpucomp.errors import UsageError, quote
+from gpucomp.ir.precision import PRECISIONS
 from gpucomp.kernel.passes import precision
 from gpucomp.runtime.specialise import require_specialise
 
@@ -56,7 +57,7 @@ class Settings:
         if found.target:
             device = targets.resolve(found.target)
             precision.require(found.precision, device.features, device.name)
-        elif found.precision not in precision.PRECISIONS:
+        elif found.precision not in PRECISIONS:
             precision.require(found.precision, frozenset(), "cpu")
         return found
 

@@ -17,7 +17,8 @@ from gpucomp.ir.size import size_of
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.refusal import Refusal
 from gpucomp.serving import rows
-from gpucomp.serving.rows import _alike, _are_of, batch_dim, independent
+from gpucomp.serving.batch import batch_dim
+from gpucomp.serving.rows import _alike, _are_of, independent
 from tests.onnx_builders import model, node, value
 from tests.serving import models
 

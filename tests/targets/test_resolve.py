@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from gpucomp import config, targets
-from gpucomp.codegen.c import dots, fences
+from gpucomp.codegen.c import dots
+from gpucomp.device.fences import STATEMENTS
 from gpucomp.errors import DeviceError, UsageError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
@@ -423,7 +424,7 @@ def test_a_flavour_is_refined_by_a_device_that_is_here(monkeypatch, which, devic
     target = targets.resolve(f"opencl:{which}")
 
     assert before == opencl.manifest(which)
-    assert (target.name, target.arch, target.features - set(fences.STATEMENTS)) == (f"opencl:{which}", arch, features)
+    assert (target.name, target.arch, target.features - set(STATEMENTS)) == (f"opencl:{which}", arch, features)
     assert target.limits.units == device.max_compute_units * (1 if which == "mali" else 2)
     assert target.limits.threads == 256
     assert device.name in target.identity
@@ -497,7 +498,7 @@ def test_a_device_that_does_not_say_what_it_has_is_taken_to_have_nothing():
     found = opencl.of_device(refusing("opencl_c_features", "opencl_c_all_versions"), "opencl")
 
     assert not found.limits.device_fence
-    assert not found.features & set(fences.STATEMENTS)
+    assert not found.features & set(STATEMENTS)
 
 
 def test_a_driver_that_does_not_answer_is_an_error_with_a_code():
@@ -535,7 +536,7 @@ def test_work_groups_meet_where_there_is_a_fence_of_the_device(device, fence, st
     schedule = dict.fromkeys((p.name for p in family.params), 1) | {"tile_m": 8, "tile_n": 16, "tile_k": 8, "splits": 4}
     schedule["asynchronous"] = 0
 
-    assert (found.features & set(fences.STATEMENTS), found.limits.device_fence) == (fence, bool(fence))
+    assert (found.features & set(STATEMENTS), found.limits.device_fence) == (fence, bool(fence))
     if not fence:
         reason = "4 work-groups share a result, but the device has no fence that orders memory between work-groups"
         assert family.reasons(schedule, problem, found.limits) == [reason]
@@ -543,7 +544,7 @@ def test_work_groups_meet_where_there_is_a_fence_of_the_device(device, fence, st
         return
     source = render(kernel, schedule, found, "k0", family)
     for order in ("release", "acquire"):
-        assert fences.STATEMENTS[min(fence)].format(order=order, ORDER=order.upper()) in source.text
+        assert STATEMENTS[min(fence)].format(order=order, ORDER=order.upper()) in source.text
     assert opencl_build.build_flags(device, source) == [f"-cl-std={standard}"]
 
 
@@ -553,7 +554,7 @@ def test_the_manifests_meet_where_every_device_of_the_kind_has_a_fence():
     lacking = {t.arch for t in manifests if not t.limits.device_fence}
     assert "generic" in lacking
     assert lacking.isdisjoint({"pocl", "mali", "amd", *opencl.AMD})
-    assert all(bool(t.features & set(fences.STATEMENTS)) == t.limits.device_fence for t in manifests)
+    assert all(bool(t.features & set(STATEMENTS)) == t.limits.device_fence for t in manifests)
 
 
 @pytest.mark.parametrize("name", ["gfx", "gfx9999", "AMD Radeon", "NVIDIA H100"])

@@ -2,23 +2,15 @@
 
 ``mem_fence`` orders memory within a work-group only (OpenCL C 1.2, 6.12.9), and compilers implement just that: ROCm
 emits a fence of work-group scope, libclc ``membar.cta`` on NVIDIA. Split sums, and scans with look-back, need a fence
-of device scope. ``gpucomp.targets.opencl`` says which device has which of these fences.
+of device scope. ``gpucomp.device.fences`` has the statements; ``gpucomp.targets.opencl`` says which device has which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from gpucomp.codegen.c.printer import CPrinter
-
-# the statement by feature; ``order`` is ``release`` or ``acquire``
-STATEMENTS: Mapping[str, str] = {
-    # clang for AMD compiles OpenCL C 2.0's function to this, but that version would bring generic pointers
-    "amd_fence": '__builtin_amdgcn_fence(__ATOMIC_{ORDER}, "agent");',
-    # the same as fence.sc.gpu since sm_70 (PTX ISA, membar); NVIDIA's OpenCL C has no fence of device scope
-    "ptx_fence": 'asm volatile("membar.gl;" ::: "memory");',
-    "device_fence": "atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_{order}, memory_scope_device);",
-}
+from gpucomp.device.fences import STATEMENTS
 
 
 def add_fences(printer: CPrinter) -> None:

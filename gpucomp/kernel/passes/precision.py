@@ -29,6 +29,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import UsageError, quote
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Reduce, Select, cast, load, loads, transform, walk
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
+from gpucomp.ir.precision import PRECISIONS
 from gpucomp.ir.size import at_most
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Math, Rowwise, Scan, Scatter, Store, Window
@@ -38,7 +39,6 @@ from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.rewrite.rounding import Rounding, Stored
 
-PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
 NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}
 MATH: Mapping[str, Math] = {"tf32": "tf32", "3xtf32": "3xtf32"}
 LARGE = 1 << 16  # from this number of elements, constants are narrowed even if no contraction reads them: embeddings

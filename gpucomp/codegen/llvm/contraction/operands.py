@@ -43,7 +43,7 @@ class Operands:
         return self.outer * self.ki.extent
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=512)  # each pass over a network asks for all of its kernels again
 def operands_of(kernel: Kernel[Contraction], shortest: int) -> Operands:
     """Batch, m and n as one variable each; axes of k merged while loads stay linear.
 

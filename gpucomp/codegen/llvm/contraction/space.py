@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from gpucomp.codegen.llvm.contraction.image_lines import MOST_PLANES, most_lines, windows_of
 from gpucomp.codegen.llvm.contraction.operands import columns_in_place, k_contiguous, operands_of, rows_in_place
@@ -84,6 +85,7 @@ def contraction_form(kernel: Kernel[Contraction]) -> str:
     return "gemm"
 
 
+@lru_cache(maxsize=512)  # each pass over a network asks for all of its kernels again
 def problem(kernel: Kernel[Contraction]) -> ContractionProblem:
     c = kernel.body
     batch, m, n, k = (math.prod(a.extent for a in axes) for axes in (c.batch, c.m, c.n, c.k))
@@ -232,33 +234,42 @@ def _grid(
 
 def cycles(s: ContractionSchedule, p: ContractionProblem, threads: int, limits: Limits) -> float:
     """About how many cycles the busiest of ``threads`` takes for a contraction in register blocks."""
+    (found,) = _cycles(s, p, (threads,), limits)
+    return found
+
+
+def _cycles(s: ContractionSchedule, p: ContractionProblem, threads: Sequence[int], limits: Limits) -> list[float]:
+    """``cycles`` for each number of threads: they have the tiles in common."""
     if not p.batch * p.m * p.n * p.k:  # in some runs of other sizes
-        return TASK
+        return [TASK] * len(threads)
     width = _width(s, p)
     nr = s.nv * width
     tile_m = min(-(-s.tile_m // s.mr) * s.mr, p.m)
     tile_n = min(s.panels * nr, p.n)
     m_tiles, n_tiles = -(-p.m // tile_m), -(-p.n // tile_n)
     tasks = p.batch * m_tiles * n_tiles
-    one = TASK + _grid(tile_m, tile_n, s.mr, s.nv, width, p, limits, copied=s.pack_a > 0)
+    tile = TASK + _grid(tile_m, tile_n, s.mr, s.nv, width, p, limits, copied=s.pack_a > 0)
     if p.rows == POINTERS and not s.pack_a:
-        one += p.k / p.run * tile_m * POINTER
-    panel_bytes = p.nbytes * p.k * nr
-    if s.pack_b == 1:
-        one += p.k * -(-tile_n // width) * (4 if p.b_along_k else 1.5)
-    else:
-        far = p.nbytes * p.k * tile_n * FAR_BYTE
-        if p.nbytes * p.k * p.n <= limits.cache_bytes:  # each thread fetches them once
-            far *= min(threads, m_tiles) / m_tiles
-        elif panel_bytes > limits.cache_bytes:
-            far *= tile_m // s.mr
-        one += far
-    if s.pack_a == 2:
-        touched = tile_m / p.span if tile_m % p.span == 0 else (tile_m - 1) / p.span + 1
-        one += touched * p.lines * (LINE_ELEMENT if p.run <= FEW_IN_RUN else COMPUTED_ELEMENT)
-    elif s.pack_a:
-        one += tile_m * (p.k / width * 3 + 20)
-    return span(tasks, threads) * one
+        tile += p.k / p.run * tile_m * POINTER
+    found = []
+    for count in threads:
+        one = tile
+        if s.pack_b == 1:
+            one += p.k * -(-tile_n // width) * (4 if p.b_along_k else 1.5)
+        else:
+            far = p.nbytes * p.k * tile_n * FAR_BYTE
+            if p.nbytes * p.k * p.n <= limits.cache_bytes:  # each thread fetches them once
+                far *= min(count, m_tiles) / m_tiles
+            elif p.nbytes * p.k * nr > limits.cache_bytes:
+                far *= tile_m // s.mr
+            one += far
+        if s.pack_a == 2:
+            touched = tile_m / p.span if tile_m % p.span == 0 else (tile_m - 1) / p.span + 1
+            one += touched * p.lines * (LINE_ELEMENT if p.run <= FEW_IN_RUN else COMPUTED_ELEMENT)
+        elif s.pack_a:
+            one += tile_m * (p.k / width * 3 + 20)
+        found.append(span(tasks, count) * one)
+    return found
 
 
 FEW_ROWS = 3  # register blocks; with at most so many, two of them have to prefetch the next columns
@@ -284,7 +295,8 @@ def estimate(s: ContractionSchedule, p: ContractionProblem, limits: Limits) -> f
     return microseconds(cycles(s, p, 2, limits))
 
 
-def default(p: ContractionProblem, limits: Limits, threads: Sequence[int] = THREADS) -> ContractionSchedule:
+@lru_cache(maxsize=512)  # layers of one shape come again, and fusion asks before schedules are chosen
+def default(p: ContractionProblem, limits: Limits, threads: tuple[int, ...] = THREADS) -> ContractionSchedule:
     """Tries the register blocks that waste least with all tiles. The model chooses the schedule for ``threads``."""
     lanes = limits.vector_bytes // 4
     base = ContractionSchedule(
@@ -303,7 +315,7 @@ def default(p: ContractionProblem, limits: Limits, threads: Sequence[int] = THRE
         return base
 
     def cost(s: ContractionSchedule) -> float:
-        return sum(cycles(s, p, n, limits) * n for n in threads)
+        return sum(found * n for found, n in zip(_cycles(s, p, threads, limits), threads, strict=True))
 
     legal = (s for s in _candidates(base, p, limits) if scratch_bytes(s, p) <= STACK_BYTES)
     return min(legal, key=cost, default=base)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from gpucomp.codegen.llvm.ir import arithmetic, storage
@@ -60,6 +60,7 @@ class Windows:
         return self.sliding.y.taps * self.sliding.x.taps
 
 
+@lru_cache(maxsize=512)  # each pass over a network asks for all of its kernels again
 def windows_of(kernel: Kernel) -> Windows | Refusal:
     """The parts of a kernel that this engine computes, or the reason why it cannot."""
     found = depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel)
