@@ -9,6 +9,7 @@ A row replaces what differs from the GPU of its architecture there. Sources, nam
     3P   third parties (chipsandcheese, TechPowerUp, Wikipedia), where the vendor publishes nothing
     PM   published measurements, collected in ``bench/results/measured.md``
 
+``loaded`` is the part of the boost clock that long products hold under the power limit, as far as it has been measured (PM).
 No sheet says what memory delivers. A row has the sheet's figure times the share that measurements of its kind reach:
 ``HBM`` and ``GDDR`` of NVIDIA since Volta, ``OLD`` before it and in GPUs of 75 W, ``CDNA``, ``RDNA``, ``PHONE``.
 """
@@ -75,14 +76,14 @@ RDNA2, RDNA3 = AMD["gfx1030"], AMD["gfx1100"]
 
 NVIDIA = (
     Known("b300|gb300", _like(BLACKWELL, "B300", 148, 1.92, 8000 * HBM), "cuda:sm_100"),  # DS
-    Known("b200|gb200", _like(BLACKWELL, "B200", 148, 1.85, 7700 * HBM), "cuda:sm_100"),  # DS
+    Known("b200|gb200", _like(BLACKWELL, "B200", 148, 1.85, 8000 * 0.77), "cuda:sm_100"),  # DS
     Known("h200|gh200", HOPPER, "cuda:sm_90a"),  # DS: 132 SMs, 4800 GB/s
     Known("h100.*pcie", _like(HOPPER, "H100 PCIe", 114, 1.755, 2039 * HBM), "cuda:sm_90a"),  # DS
     Known("h100.*nvl", _like(HOPPER, "H100 NVL", 132, 1.785, 3938 * HBM), "cuda:sm_90a"),  # DS
     Known("h100", _like(HOPPER, "H100 SXM", 132, 1.83, 3352 * HBM), "cuda:sm_90a"),  # DS
     Known("h800", _like(HOPPER, "H800", 132, 1.83, 3352 * HBM), "cuda:sm_90a"),  # DS
     Known("h20", _like(HOPPER, "H20", 78, 1.83, 4000 * HBM), "cuda:sm_90a"),  # 3P
-    Known("a100.*40|a100 pcie$", replace(AMPERE, name="A100 40 GB"), "cuda:sm_80"),  # DS: 108 SMs, 1555 GB/s
+    Known("a100.*40|a100 pcie$", replace(AMPERE, name="A100 40 GB", loaded={"fma": 0.88}), "cuda:sm_80"),  # DS: 1555 GB/s
     Known("a100", _like(AMPERE, "A100 80 GB", 108, 1.41, 2039 * HBM), "cuda:sm_80"),  # DS
     Known("a800", _like(AMPERE, "A800", 108, 1.41, 2039 * HBM), "cuda:sm_80"),  # DS
     Known("a30", _like(AMPERE, "A30", 56, 1.44, 933 * HBM, l2_gbs=2400, l2_bytes=24 * MIB), "cuda:sm_80"),  # DS
@@ -103,9 +104,11 @@ NVIDIA = (
                                          l2_bytes=3 * MIB), "cuda:sm_86"),  # DS: boost 1.283 to 1.703 by its power
     Known("3060 ti", _like(GA10X, "RTX 3060 Ti", 38, 1.665, 448 * GDDR, l2_gbs=1700, l2_bytes=4 * MIB), "cuda:sm_86"),  # DS
     Known("3060", _like(GA10X, "RTX 3060", 28, 1.777, 360 * GDDR, l2_gbs=1250, l2_bytes=3 * MIB), "cuda:sm_86"),  # DS
-    Known("l40s", _like(FULL_ADA, "L40S", 142, 2.52, 864 * GDDR, l2_bytes=96 * MIB), "cuda:sm_89"),  # DS
+    Known("l40s", _like(FULL_ADA, "L40S", 142, 2.52, 864 * GDDR, l2_bytes=96 * MIB, loaded={"f16": 0.85}),
+          "cuda:sm_89"),  # DS
     Known("l40", _like(FULL_ADA, "L40", 142, 2.49, 864 * GDDR, l2_bytes=96 * MIB), "cuda:sm_89"),  # DS
-    Known("l4", _like(FULL_ADA, "L4", 58, 2.04, 300 * GDDR, l2_gbs=2000, l2_bytes=48 * MIB), "cuda:sm_89"),  # DS
+    Known("l4", _like(FULL_ADA, "L4", 58, 2.04, 300 * GDDR, l2_gbs=2000, l2_bytes=48 * MIB,
+                     loaded={"fma": 0.35, "f16": 0.5}), "cuda:sm_89"),  # DS
     Known("6000 ada", _like(FULL_ADA, "RTX 6000 Ada", 142, 2.505, 960 * GDDR, l2_bytes=96 * MIB), "cuda:sm_89"),  # DS
     Known("5000 ada", _like(FULL_ADA, "RTX 5000 Ada", 100, 2.55, 576 * GDDR), "cuda:sm_89"),  # DS
     Known("4090", ADA, "cuda:sm_89"),  # DS: 128 SMs, 1008 GB/s
@@ -120,7 +123,7 @@ NVIDIA = (
     Known("5080", _like(RTX50, "RTX 5080", 84, 2.62, 960 * GDDR, l2_gbs=4000, l2_bytes=64 * MIB), "cuda:sm_120"),  # DS
     Known("5070 ti", _like(RTX50, "RTX 5070 Ti", 70, 2.45, 896 * GDDR, l2_gbs=3500, l2_bytes=48 * MIB), "cuda:sm_120"),  # DS
     Known("5070", _like(RTX50, "RTX 5070", 48, 2.51, 672 * GDDR, l2_gbs=2700, l2_bytes=48 * MIB), "cuda:sm_120"),  # DS
-    Known("t4", replace(TURING, dram_gbs=320 * OLD), "cuda:sm_75"),  # DS: 40 SMs, 320 GB/s
+    Known("t4", replace(TURING, ghz=1.59, dram_gbs=320 * OLD, loaded={"fma": 0.5}), "cuda:sm_75"),  # DS: 40 SMs, 320 GB/s
     Known("titan rtx", _like(TURING, "TITAN RTX", 72, 1.77, 672 * GDDR, l2_gbs=2100, l2_bytes=6 * MIB), "cuda:sm_75"),  # DS
     Known("rtx (6000|8000)", _like(TURING, "Quadro RTX 6000", 72, 1.77, 672 * GDDR, l2_gbs=2100, l2_bytes=6 * MIB),
           "cuda:sm_75"),  # DS
@@ -134,9 +137,10 @@ NVIDIA = (
     Known("v100", _like(VOLTA, "V100 PCIe", 80, 1.38, 900 * 0.9), "cuda:sm_75"),  # DS
     Known("titan v", _like(VOLTA, "TITAN V", 80, 1.455, 653 * 0.9, l2_bytes=4608 << 10), "cuda:sm_75"),  # DS
     Known("p100.*(sxm2?|nvlink)", _like(GP100, "P100 SXM2", 56, 1.48, 732 * OLD), "cuda:sm_75", NO_MMA),  # DS
-    Known("p100", _like(GP100, "P100 PCIe", 56, 1.303, 732 * OLD), "cuda:sm_75", NO_MMA),  # DS
+    Known("p100", _like(GP100, "P100 PCIe", 56, 1.303, 732 * OLD, loaded={"fma": 0.75}), "cuda:sm_75", NO_MMA),  # DS
     Known("p40", _like(GP10X, "P40", 30, 1.531, 346 * OLD, l2_bytes=3 * MIB), "cuda:sm_75", NO_MMA),  # DS
-    Known("p4", _like(GP10X, "P4", 20, 1.063, 192 * OLD, l2_gbs=650, l2_bytes=2 * MIB), "cuda:sm_75", NO_MMA),  # DS
+    Known("p4", _like(GP10X, "P4", 20, 1.063, 192 * OLD, l2_gbs=650, l2_bytes=2 * MIB,
+                     loaded={"fma": 0.6}), "cuda:sm_75", NO_MMA),  # DS
     Known("1080 ti", _like(GP10X, "GTX 1080 Ti", 28, 1.582, 484 * OLD), "cuda:sm_75", NO_MMA),  # DS
     Known("titan xp", _like(GP10X, "TITAN Xp", 30, 1.582, 548 * OLD, l2_bytes=3 * MIB), "cuda:sm_75", NO_MMA),  # DS
     Known("titan x pascal", _like(GP10X, "TITAN X (Pascal)", 28, 1.531, 480 * OLD, l2_bytes=3 * MIB),
