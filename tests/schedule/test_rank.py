@@ -211,7 +211,7 @@ def test_what_results_read_is_fetched_early_where_there_is_nothing_else_to_wait_
 
     times = [fastest(few, keep=keep) for keep in (2, 1, 0)]
     assert times == sorted(times)
-    assert times[0] + 0.1 < times[1]
+    assert times[0] + 0.15 < times[1]
     assert fastest(many, keep=2) == pytest.approx(fastest(many, keep=1))  # bound by memory
     assert set(points.columns(ROWWISE, ranking(softmax(128, 768), ROWWISE).values)["keep"].tolist()) == {0, 1}
 

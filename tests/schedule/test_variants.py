@@ -42,7 +42,7 @@ def choices(exe):
 
 
 def test_a_gpu_changes_the_schedule_where_its_model_says_so(product):
-    exe = compiled(product, "cuda:sm_86")
+    exe = compiled(product, "cuda:sm_90")
     [found] = choices(exe)
     plan = exe.contents().plan
 
@@ -148,7 +148,7 @@ def test_a_device_that_refuses_a_variant_runs_the_first_schedule(product, monkey
         return binaries, {sources[-1].name: KernelBuildError("too many registers")} if len(sources) > 1 else refused
 
     monkeypatch.setattr(targets, "attempt", fussy)
-    exe = compiled(product, "cuda:sm_86")
+    exe = compiled(product, "cuda:sm_90")
 
     assert choices(exe) == ()
     assert len(exe.contents().plan.kernels) == 1
@@ -165,7 +165,7 @@ def test_opencl_is_right_on_both_sides_of_a_change(product, monkeypatch):
 
 
 def test_every_plan_has_all_kernels(product):
-    exe = compiled(product, "cuda:sm_86")
+    exe = compiled(product, "cuda:sm_90")
     [found] = choices(exe)
     plans = [exe.program.open_plan.at({"m": m}).plan for m in (1, found.starts[1])]
 
