@@ -24,7 +24,7 @@ from bench.measured.spaces import Space, spaces_of
 from bench.options import parser_of
 from gpucomp.device.device import Device, Losses
 from gpucomp.errors import ScheduleError
-from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import Demand, demand
 from gpucomp.schedule.model import predict
@@ -165,10 +165,7 @@ def configurations_of(name: str, spaces: Sequence[Space]) -> Configurations:
     assert target.device is not None
     parts, times, extra = [], list[float](), list[np.ndarray]()
     for number, space in enumerate(spaces):
-        family, kernel = FAMILIES[space.engine], space.gemm.kernel()
-        values = np.array([[value for _, value in key] for key in space.times], np.int64)
-        facts = rank.facts_of(family, family.problem(kernel), values, shuffles=target.device.shuffles)
-        parts.append((facts, demand(kernel, target.device), number))
+        parts.append((space.facts(target.device), demand(space.gemm.kernel(), target.device), number))
         times += space.times.values()
         extra.append(space.extra_us(target.device))
     (block,) = _blocks(parts)

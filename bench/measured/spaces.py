@@ -17,7 +17,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.model import predict
-from gpucomp.schedule.space import Family, Schedule, too_many_registers
+from gpucomp.schedule.space import WARP, Family, Schedule, too_many_registers
 
 MOST_COLUMNS = 8  # neighbouring ones of a work-item of CLBlast's
 ATOMIC = 0.25  # of a cache's bandwidth that atomic additions reach: a guess
@@ -51,6 +51,15 @@ class Space:
     engine: str
     times: Mapping[tuple[tuple[str, int], ...], float]
     left_out: int
+
+    def facts(self, device: Device) -> rank.Facts:
+        """What the model knows of the schedules. Tensile's kernels keep what their formula says; ours, compiled, take more."""
+        family = FAMILIES[self.engine]
+        values = np.array([[value for _, value in key] for key in self.times], np.int64)
+        facts = rank.facts_of(family, family.problem(self.gemm.kernel()), values, shuffles=device.shuffles)
+        if device.wave == WARP:
+            return facts
+        return replace(facts, numbers={**facts.numbers, "registers": np.zeros(len(values))})
 
     def extra_us(self, device: Device) -> np.ndarray:
         """What Tensile's split-K costs beside ours: a launch that clears the result, and sums that are added by atomics."""
@@ -209,8 +218,6 @@ def predicted(space: Space) -> np.ndarray:
     target = target_of(space.device)
     if target is None or target.device is None:
         raise UsageError(f"nothing is known of {quote(space.device)}", code="GPC2001")
-    family, kernel = FAMILIES[space.engine], space.gemm.kernel()
-    values = np.array([[value for _, value in key] for key in space.times], np.int64)
-    facts = rank.facts_of(family, family.problem(kernel), values, shuffles=target.device.shuffles)
-    us = predict(demand(kernel, target.device), target.device, facts.launch()).total_us
+    wanted, launch = demand(space.gemm.kernel(), target.device), space.facts(target.device).launch()
+    us = predict(wanted, target.device, launch).total_us
     return np.asarray(us, float) + space.extra_us(target.device)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from gpucomp.device.device import AMD, CUDA, MIB, OPENCL, Device
+from gpucomp.device.device import AMD, CUDA, MIB, OPENCL, Device, Losses
 
 # shares of the sheet's bandwidth that copies and narrow products reach (PM: bench/results/measured.md, memory)
 HBM = 0.83  # A100 80 GB 1665 of 2039, H100 2807 of 3352; 40 GB A100 and V100 reach 0.85 to 0.9
@@ -67,7 +67,7 @@ HOPPER, BLACKWELL, RTX50 = (CUDA[arch] for arch in ("sm_90a", "sm_100", "sm_120"
 # fmt: off
 # WP: 64 lanes of f32 an SM, 8 matrix cores of 64 f16 multiply-adds, 96 KiB of shared memory
 VOLTA = replace(TURING, name="V100", units=80, fma=64, l2_gbs=2100, l2_bytes=6 * MIB, shared_bytes=98304, threads=2048,
-                groups=32, matrix={"f16": 512, "dp4a": 256})
+                groups=32, shared_rate=128, losses=Losses(), matrix={"f16": 512, "dp4a": 256})
 # WP: no matrix cores; 64 lanes an SM and 64 KiB in GP100, 128 and 96 KiB in GP10x and Maxwell
 GP100 = replace(VOLTA, name="P100", units=56, l2_gbs=1600, l2_bytes=4 * MIB, shared_bytes=65536, matrix={})
 GP10X = replace(VOLTA, name="GTX 1080 Ti", fma=128, l2_gbs=1200, l2_bytes=2816 << 10, matrix={})

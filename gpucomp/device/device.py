@@ -22,9 +22,8 @@ class Losses:
     exposed     part of a loop's other terms that the longest one does not hide: overlap is never complete
     lone        what a single warp on a scheduler does not hide besides; of two warps it is half, and so on
     matrix, matrix_exposed   efficiency and exposed of matrix cores, which need no warp while they multiply
-    shared      cycles that lanes' reads of shared memory take over those that engines count: an engine counts two for 16
-                bytes of each lane, as some lanes read the same, but a quarter of a warp is served in a cycle
-    cache       cycles of lanes' loads from the shared cache over those that its bandwidth tells
+    fragments   cycles that lanes' reads of operands in shared memory take over those that engines count: an engine counts
+                two for 16 bytes of each lane, as some lanes read the same, but a quarter of a warp is served in a cycle
     """
 
     efficiency: float = 0.85
@@ -32,8 +31,7 @@ class Losses:
     lone: float = 0.0
     matrix: float = 0.85
     matrix_exposed: float = 0.1
-    shared: float = 1.7
-    cache: float = 1.0
+    fragments: float = 1.35
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,7 @@ class Device:
     wave          work-items whose instructions a scheduler starts at once
     schedulers    of a unit. Each has a part of its lanes and of its matrix cores
     issue         instructions of a wave that a scheduler starts in a cycle
+    shared_rate   bytes that a unit's shared memory, or its own cache, moves in a cycle
     loaded        part of ``ghz`` that is held while arithmetic of a kind is always busy: the limit is power
     losses        what loops lose
     shuffles      whether templates exchange values between lanes by shuffles, as they do in CUDA
@@ -86,6 +85,7 @@ class Device:
     wave: int = 32
     schedulers: int = 4
     issue: float = 1.0
+    shared_rate: int = 128
     loaded: Mapping[str, float] = field(default_factory=dict)
     losses: Losses = Losses()
     shuffles: bool = False
@@ -159,7 +159,7 @@ MIB = 1 << 20
 # fmt: off
 CUDA = {
     "sm_75": Device("T4", 40, 1.35, 64, 240, 1200, 4 * MIB, 65536, threads=1024, groups=16, group_shared=0,
-                    matrix=_matrix(512, 0, 1024) | {"bf16": 0}),
+                    shared_rate=64, matrix=_matrix(512, 0, 1024) | {"bf16": 0}),  # 64 bytes a cycle: arXiv 1903.07486
     "sm_80": Device("A100", 108, 1.41, 64, 1400, 4800, 40 * MIB, 167936, matrix=_matrix(1024, 512, 2048)),
     "sm_86": Device("RTX 3090", 82, 1.70, 128, 880, 2500, 6 * MIB, 102400, threads=1536, groups=16,
                     matrix=_matrix(256, 128, 1024)),
@@ -176,17 +176,18 @@ CUDA = {
                      matrix=_matrix(256, 128, 1024)),
 }
 CUDA = {name: replace(device, shuffles=True) for name, device in CUDA.items()}
-# launch_us is that of the least products in a CUDA graph. Losses are fitted (bench/results/measured.md says to what): lanes to
-# CLBlast's space on a 2080 Ti, and tried on a 3060; matrix cores to bf16 products of an A100, an H100 and an L40S
-_LANES = Losses(efficiency=0.9, cache=2.0)
+# launch_us is that of the least products in a CUDA graph. Losses are fitted (bench/results/measured.md says to what): those of
+# lanes to CLBlast's space on a 2080 Ti, f32 products of a V100 and CLBlast's space on a 3060; of matrix cores to bf16 products
+# of an A100 and an H100, and tried on an L40S
+_BESIDE_HBM = Losses(matrix=0.9, matrix_exposed=0.03)  # their units have more cache bandwidth for each multiply-add
 _FITTED: dict[str, tuple[float, Losses]] = {
-    "sm_75": (2.5, _LANES),
-    "sm_80": (2.95, replace(_LANES, matrix=0.92, matrix_exposed=0.03)),
-    "sm_86": (2.5, replace(_LANES, matrix_exposed=0.03)),
-    "sm_89": (2.0, replace(_LANES, matrix_exposed=0.1)),
-    "sm_90a": (2.15, replace(_LANES, matrix_exposed=0.01)),
-    "sm_100": (1.5, replace(_LANES, matrix_exposed=0.01)),
-    "sm_120": (2.0, replace(_LANES, matrix_exposed=0.1)),
+    "sm_75": (2.5, Losses(fragments=1.5)),
+    "sm_80": (2.95, _BESIDE_HBM),
+    "sm_86": (2.5, Losses(fragments=1.7)),
+    "sm_89": (2.0, Losses(fragments=1.7)),
+    "sm_90a": (2.15, replace(_BESIDE_HBM, fragments=1.7)),
+    "sm_100": (1.5, replace(_BESIDE_HBM, fragments=1.7)),
+    "sm_120": (2.0, Losses(fragments=1.7)),
 }
 CUDA = {name: replace(CUDA[name], launch_us=us, losses=losses) for name, (us, losses) in _FITTED.items()}
 # by instruction set; rates of matrix cores are multiply-adds of a compute unit per cycle, from the peaks that AMD publishes
@@ -205,10 +206,10 @@ AMD = {
                       matrix={"f16": 256, "bf16": 256, "s8": 256, "dp4a": 256}),
 }
 # fmt: on
-# a SIMD of GCN and CDNA takes four cycles for a wave of 64, with loads and jumps of other waves beside; RDNA's units have two
-# SIMDs of 32 lanes. Losses of lanes are fitted to Tensile's spaces on an MI50
+# a SIMD of GCN and CDNA takes four cycles for a wave of 64; RDNA's units have two SIMDs of 32 lanes. What a lone wave does not
+# hide is fitted to one layout of Tensile's spaces on an MI50 and tried on the other (bench/results/measured.md)
 for isa in ("gfx906", "gfx908", "gfx90a", "gfx942"):
-    AMD[isa] = replace(AMD[isa], wave=64, issue=0.3, losses=Losses(efficiency=0.95, exposed=0.0, lone=0.6, shared=1.0))
+    AMD[isa] = replace(AMD[isa], wave=64, issue=0.25, losses=Losses(exposed=0.0, lone=0.3))
 for isa in ("gfx1030", "gfx1100"):
     AMD[isa] = replace(AMD[isa], schedulers=2)
 OPENCL = {

@@ -58,8 +58,7 @@ def traffic(kernel: Kernel) -> float:
     body = kernel.body
     if isinstance(body, FusedLayers):
         return _traffic_of_layers(body)
-    results = float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))
-    return results + sum(_read_bytes(kernel).values())
+    return _result_bytes(kernel) + sum(_read_bytes(kernel).values())
 
 
 def _read_bytes(kernel: Kernel) -> dict[int, float]:
@@ -177,17 +176,23 @@ def floor_us(kernel: Kernel, device: Device, engine: str = "") -> float:
 class Demand:
     """A kernel's demand on a device under any schedule: operations, bytes, and the least time for them.
 
-    ``constant_bytes`` are those of the bytes that no other kernel has just written or read: weights.
+    ``constant_bytes`` are those of the bytes that no other kernel has just written or read: weights. ``result_bytes`` are those
+    of the results; infinite if they are not known.
     """
 
     flops: float
     bytes: float
     floor_us: float
     constant_bytes: float = 0.0
+    result_bytes: float = math.inf
 
 
 def demand(kernel: Kernel, device: Device) -> Demand:
     constants = 0.0
     if not isinstance(kernel.body, FusedLayers):
         constants = sum(nbytes for source, nbytes in _read_bytes(kernel).items() if source in kernel.constants)
-    return Demand(operations(kernel), traffic(kernel), floor_us(kernel, device), constants)
+    return Demand(operations(kernel), traffic(kernel), floor_us(kernel, device), constants, _result_bytes(kernel))
+
+
+def _result_bytes(kernel: Kernel) -> float:
+    return float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))

@@ -337,7 +337,7 @@ def test_a_fit_finds_numbers_that_describe_measurements_better(tmp_path, capsys)
         "--test",
         "space",
         "--numbers",
-        "cache",
+        "fragments",
         "exposed",
         "launch_us",
         "--problems",
@@ -346,10 +346,10 @@ def test_a_fit_finds_numbers_that_describe_measurements_better(tmp_path, capsys)
     assert fit.main([str(tmp_path), *given]) == 0
 
     told = capsys.readouterr().out
-    assert "cache=2->" in told
+    assert "fragments=1.35->" in told
     data = fit.collected(tmp_path, "products:V100", 4)
-    start = {"cache": 2.0, "launch_us": 2.5}
+    start = {"fragments": 1.35, "launch_us": 2.5}
     found = fit.fitted([data], start)
     assert fit.loss([data], found) < fit.loss([data], start)
     assert all(value / 4 <= found[name] <= value * 4 for name, value in start.items())
-    assert fit.changed(data.device, {"cache": 3.0, "launch_us": 4.0}).losses.cache == 3.0
+    assert fit.changed(data.device, {"fragments": 3.0, "launch_us": 4.0}).losses.fragments == 3.0

@@ -204,11 +204,14 @@ def test_what_a_cache_has_room_for_is_not_read_from_memory():
         wanted = Demand(1.0, nbytes, 0.0, constant)
         return float(predict(wanted, H200, Launch(132, 128, 64, Work(1e3, 0))).memory_us)
 
-    whole, part = 2.0 * H200.l2_bytes, H200.l2_bytes / 4
-    assert memory_us(whole) == pytest.approx(whole / (H200.dram_gbs * 1e3))
-    assert memory_us(part) == pytest.approx(part / (H200.l2_gbs * 1e3))
-    assert memory_us(part, part) == pytest.approx(part / (H200.dram_gbs * 1e3))  # weights for which it has no room
-    assert memory_us(part / 4, part / 4) == pytest.approx(part / 4 / (H200.l2_gbs * 1e3))
+    whole, part, ends = 2.0 * H200.l2_bytes, H200.l2_bytes / 4, memory_us(0.0)
+    assert ends == pytest.approx(1.5e-3 * H200.latency_cycles / H200.ghz)
+    assert memory_us(whole) - ends == pytest.approx(whole / (H200.dram_gbs * 1e3))
+    assert memory_us(part) - ends == pytest.approx(part / (H200.l2_gbs * 1e3))
+    assert memory_us(part, part) - ends == pytest.approx(
+        part / (H200.dram_gbs * 1e3)
+    )  # weights for which it has no room
+    assert memory_us(part / 5, part / 5) - ends == pytest.approx(part / 5 / (H200.l2_gbs * 1e3))
 
 
 def test_a_clock_that_is_not_held_under_load_slows_what_is_busy_all_the_time():
