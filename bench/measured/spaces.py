@@ -17,13 +17,14 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bench.measured.formats import Row, Table, device_in, transposed
 from bench.measured.kernels import Gemm
 from bench.measured.predict import target_of
+from gpucomp.device.device import Device
 from gpucomp.device.limits import Limits
 from gpucomp.errors import UsageError, quote
 from gpucomp.kernel.sizes import Sizes
@@ -32,9 +33,10 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.model import predict
-from gpucomp.schedule.space import Family, Schedule, too_many_registers
+from gpucomp.schedule.space import WARP, Family, Schedule, too_many_registers
 
 MOST_COLUMNS = 8  # neighbouring ones of a work-item of CLBlast's
+ATOMIC = 0.25  # of a cache's bandwidth that atomic additions reach: a guess
 BEST = 10  # configurations of which the fastest is taken, besides the first alone
 PLAIN = {"asynchronous": 0, "fragments": 1, "lanes": 1, "slices": 1, "splits": 1}
 
@@ -49,6 +51,22 @@ class Space:
     engine: str
     times: Mapping[tuple[tuple[str, int], ...], float]
     left_out: int
+
+    def facts(self, device: Device) -> rank.Facts:
+        """What the model knows of the schedules. Tensile's kernels keep what their formula says; ours, compiled, take more."""
+        family = FAMILIES[self.engine]
+        values = np.array([[value for _, value in key] for key in self.times], np.int64)
+        facts = rank.facts_of(family, family.problem(self.gemm.kernel()), values, shuffles=device.shuffles)
+        if device.wave == WARP:
+            return facts
+        return replace(facts, numbers={**facts.numbers, "registers": np.zeros(len(values))})
+
+    def extra_us(self, device: Device) -> np.ndarray:
+        """What Tensile's split-K costs beside ours: a launch that clears the result, and sums that are added by atomics."""
+        splits = np.array([dict(key)["splits"] for key in self.times])
+        result = 4e-3 * self.gemm.batch * self.gemm.m * self.gemm.n
+        atomics = splits * result / (device.l2_gbs * ATOMIC)
+        return np.where(splits > 1, device.launch_us + result / device.dram_gbs + atomics, 0.0)
 
 
 def spaces_of(table: Table) -> list[Space]:
@@ -200,8 +218,6 @@ def predicted(space: Space) -> np.ndarray:
     target = target_of(space.device)
     if target is None or target.device is None:
         raise UsageError(f"nothing is known of {quote(space.device)}", code="GPC2001")
-    family, kernel = FAMILIES[space.engine], space.gemm.kernel()
-    values = np.array([[value for _, value in key] for key in space.times], np.int64)
-    facts = rank.facts_of(family, family.problem(kernel), values, shuffles=target.device.shuffles)
-    us = predict(demand(kernel, target.device), target.device, facts.launch()).total_us
-    return np.broadcast_to(np.asarray(us, float), len(values))
+    wanted, launch = demand(space.gemm.kernel(), target.device), space.facts(target.device).launch()
+    us = predict(wanted, target.device, launch).total_us
+    return np.asarray(us, float) + space.extra_us(target.device)

@@ -15,6 +15,26 @@ from gpucomp.errors import UsageError, quote
 
 
 @dataclass(frozen=True)
+class Losses:
+    """What a loop of an architecture loses beside what data sheets say. ``bench.measured.fit`` finds these numbers.
+
+    efficiency  part of the peak rate that arithmetic reaches if nothing else limits it
+    exposed     part of a loop's other terms that the longest one does not hide: overlap is never complete
+    lone        what a single warp on a scheduler does not hide besides; of two warps it is half, and so on
+    matrix, matrix_exposed   efficiency and exposed of matrix cores, which need no warp while they multiply
+    fragments   cycles that lanes' reads of operands in shared memory take over those that engines count: an engine counts
+                two for 16 bytes of each lane, as some lanes read the same, but a quarter of a warp is served in a cycle
+    """
+
+    efficiency: float = 0.85
+    exposed: float = 0.1
+    lone: float = 0.0
+    matrix: float = 0.85
+    matrix_exposed: float = 0.1
+    fragments: float = 1.35
+
+
+@dataclass(frozen=True)
 class Device:
     """One GPU.
 
@@ -36,6 +56,12 @@ class Device:
     latency_cycles  latency of loading a tile from that cache, or from memory behind it, under load
     by_warp_share   share of the matrix cores' rate that ``mma.sync`` reaches
     dot_instructions  instructions for a dot product of four bytes: one if the device has such an instruction
+    wave          work-items whose instructions a scheduler starts at once
+    schedulers    of a unit. Each has a part of its lanes and of its matrix cores
+    issue         instructions of a wave that a scheduler starts in a cycle
+    shared_rate   bytes that a unit's shared memory, or its own cache, moves in a cycle
+    loaded        part of ``ghz`` that is held while arithmetic of a kind is always busy: the limit is power
+    losses        what loops lose
     shuffles      whether templates exchange values between lanes by shuffles, as they do in CUDA
     """
 
@@ -56,6 +82,12 @@ class Device:
     latency_cycles: int = 600
     by_warp_share: float = 1.0
     dot_instructions: int = 1
+    wave: int = 32
+    schedulers: int = 4
+    issue: float = 1.0
+    shared_rate: int = 128
+    loaded: Mapping[str, float] = field(default_factory=dict)
+    losses: Losses = Losses()
     shuffles: bool = False
     matrix: Mapping[str, int] = field(default_factory=dict)
 
@@ -123,33 +155,48 @@ def _matrix(f16: int, tf32: int, s8: int) -> dict[str, int]:
 
 
 MIB = 1 << 20
+# bandwidths of a T4, a B200, an MI100 and an MI210 are measured ones (bench/results/measured.md)
 # fmt: off
 CUDA = {
-    "sm_75": Device("T4", 40, 1.35, 64, 300, 1200, 4 * MIB, 65536, threads=1024, groups=16, group_shared=0,
-                    matrix=_matrix(512, 0, 1024) | {"bf16": 0}),
+    "sm_75": Device("T4", 40, 1.35, 64, 240, 1200, 4 * MIB, 65536, threads=1024, groups=16, group_shared=0,
+                    shared_rate=64, matrix=_matrix(512, 0, 1024) | {"bf16": 0}),  # 64 bytes a cycle: arXiv 1903.07486
     "sm_80": Device("A100", 108, 1.41, 64, 1400, 4800, 40 * MIB, 167936, matrix=_matrix(1024, 512, 2048)),
     "sm_86": Device("RTX 3090", 82, 1.70, 128, 880, 2500, 6 * MIB, 102400, threads=1536, groups=16,
                     matrix=_matrix(256, 128, 1024)),
     "sm_89": Device("RTX 4090", 128, 2.52, 128, 930, 5000, 72 * MIB, 102400, threads=1536, groups=24,
                     matrix=_matrix(256, 128, 1024)),
-    # 4.3 TB/s is a measured copy; 6154 bytes a cycle from L2 is the ceiling that DeepGEMM's cost model uses;
+    # a copy reaches 4.3 TB/s, a narrow product 4.0; 6154 bytes a cycle from L2 is the ceiling that DeepGEMM's cost model uses;
     # mma.sync reaches 62.9 % of the peak in the mean (Luo et al., arXiv 2402.13499)
-    "sm_90a": Device("H200", 132, 1.83, 128, 4300, 11000, 50 * MIB, 233472, launch_us=2.0,
+    "sm_90a": Device("H200", 132, 1.83, 128, 4000, 11000, 50 * MIB, 233472, launch_us=2.0,
                      by_warp_share=0.63, matrix=_matrix(2048, 1024, 4096)),
     # by mma.sync, not by tcgen05
-    "sm_100": Device("B200", 148, 1.85, 128, 7000, 14000, 126 * MIB, 233472, launch_us=2.0,
+    "sm_100": Device("B200", 148, 1.85, 128, 6150, 14000, 126 * MIB, 233472, launch_us=2.0,
                      matrix=_matrix(1024, 512, 2048)),
     "sm_120": Device("RTX 5090", 170, 2.41, 128, 1650, 7000, 96 * MIB, 102400, threads=1536, groups=24,
                      matrix=_matrix(256, 128, 1024)),
 }
 CUDA = {name: replace(device, shuffles=True) for name, device in CUDA.items()}
+# launch_us is that of the least products in a CUDA graph. Losses are fitted (bench/results/measured.md says to what): those of
+# lanes to CLBlast's space on a 2080 Ti, f32 products of a V100 and CLBlast's space on a 3060; of matrix cores to bf16 products
+# of an A100 and an H100, and tried on an L40S
+_BESIDE_HBM = Losses(matrix=0.9, matrix_exposed=0.03)  # their units have more cache bandwidth for each multiply-add
+_FITTED: dict[str, tuple[float, Losses]] = {
+    "sm_75": (2.5, Losses(fragments=1.5)),
+    "sm_80": (2.95, _BESIDE_HBM),
+    "sm_86": (2.5, Losses(fragments=1.7)),
+    "sm_89": (2.0, Losses(fragments=1.7)),
+    "sm_90a": (2.15, replace(_BESIDE_HBM, fragments=1.7)),
+    "sm_100": (1.5, replace(_BESIDE_HBM, fragments=1.7)),
+    "sm_120": (2.0, Losses(fragments=1.7)),
+}
+CUDA = {name: replace(CUDA[name], launch_us=us, losses=losses) for name, (us, losses) in _FITTED.items()}
 # by instruction set; rates of matrix cores are multiply-adds of a compute unit per cycle, from the peaks that AMD publishes
 AMD = {
     "gfx906": Device("MI50", 60, 1.725, 64, 1000, 2000, 4 * MIB, 65536, threads=2560, launch_us=8,
                      matrix={"dp4a": 256}),
-    "gfx908": Device("MI100", 120, 1.502, 64, 1200, 3000, 8 * MIB, 65536, threads=2560, launch_us=8,
+    "gfx908": Device("MI100", 120, 1.502, 64, 970, 3000, 8 * MIB, 65536, threads=2560, launch_us=8,
                      matrix={"f16": 512, "bf16": 256, "f32": 128, "s8": 512, "dp4a": 256}),
-    "gfx90a": Device("MI210", 104, 1.7, 64, 1600, 3400, 8 * MIB, 65536, registers=131072, launch_us=8,
+    "gfx90a": Device("MI210", 104, 1.7, 64, 1300, 3400, 8 * MIB, 65536, registers=131072, launch_us=8,
                      matrix={"f16": 512, "bf16": 512, "f32": 128, "s8": 512, "dp4a": 256}),
     "gfx942": Device("MI300X", 304, 2.1, 128, 5300, 10000, 256 * MIB, 65536, registers=131072, launch_us=8,
                      matrix={"f16": 1024, "bf16": 1024, "f32": 128, "tf32": 512, "s8": 2048, "dp4a": 256}),
@@ -159,6 +206,12 @@ AMD = {
                       matrix={"f16": 256, "bf16": 256, "s8": 256, "dp4a": 256}),
 }
 # fmt: on
+# a SIMD of GCN and CDNA takes four cycles for a wave of 64; RDNA's units have two SIMDs of 32 lanes. What a lone wave does not
+# hide is fitted to one layout of Tensile's spaces on an MI50 and tried on the other (bench/results/measured.md)
+for isa in ("gfx906", "gfx908", "gfx90a", "gfx942"):
+    AMD[isa] = replace(AMD[isa], wave=64, issue=0.25, losses=Losses(exposed=0.0, lone=0.3))
+for isa in ("gfx1030", "gfx1100"):
+    AMD[isa] = replace(AMD[isa], schedulers=2)
 OPENCL = {
     "generic": Device("a GPU of 8 units", 8, 1.0, 64, 100, 400, MIB, 32768, threads=1024, launch_us=10),
     # its local memory is ordinary memory, so the model is told that there is none

@@ -58,18 +58,21 @@ def traffic(kernel: Kernel) -> float:
     body = kernel.body
     if isinstance(body, FusedLayers):
         return _traffic_of_layers(body)
+    return _result_bytes(kernel) + sum(_read_bytes(kernel).values())
+
+
+def _read_bytes(kernel: Kernel) -> dict[int, float]:
+    """The bytes that loads can read of each operand."""
+    body = kernel.body
     times = math.prod(v.extent for v in {*body.domain, *itertools.chain(*body.reduced())})
-    total = float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))
     count: dict[int, float] = {}
     for expr in kernel.expressions():
         for source, reads in _reads(expr).items():
             if source >= kernel.inputs:
                 continue  # results that it has just written are in a cache
             count[source] = count.get(source, 0) + reads
-    for source, reads in count.items():
-        operand = kernel.params[source]
-        total += min(operand.nbytes, times * reads * max(1, operand.dtype.nbytes))
-    return total
+    sizes = {source: kernel.params[source] for source in count}
+    return {s: float(min(o.nbytes, times * count[s] * max(1, o.dtype.nbytes))) for s, o in sizes.items()}
 
 
 def _traffic_of_layers(body: FusedLayers) -> float:
@@ -171,12 +174,25 @@ def floor_us(kernel: Kernel, device: Device, engine: str = "") -> float:
 
 @dataclass(frozen=True)
 class Demand:
-    """A kernel's demand on a device under any schedule: operations, bytes, and the least time for them."""
+    """A kernel's demand on a device under any schedule: operations, bytes, and the least time for them.
+
+    ``constant_bytes`` are those of the bytes that no other kernel has just written or read: weights. ``result_bytes`` are those
+    of the results; infinite if they are not known.
+    """
 
     flops: float
     bytes: float
     floor_us: float
+    constant_bytes: float = 0.0
+    result_bytes: float = math.inf
 
 
 def demand(kernel: Kernel, device: Device) -> Demand:
-    return Demand(operations(kernel), traffic(kernel), floor_us(kernel, device))
+    constants = 0.0
+    if not isinstance(kernel.body, FusedLayers):
+        constants = sum(nbytes for source, nbytes in _read_bytes(kernel).items() if source in kernel.constants)
+    return Demand(operations(kernel), traffic(kernel), floor_us(kernel, device), constants, _result_bytes(kernel))
+
+
+def _result_bytes(kernel: Kernel) -> float:
+    return float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,16 +24,15 @@ from gpucomp.schedule.space import WARP, Work
 
 Number = Any  # a float, or an array with an entry for each schedule
 
-EFFICIENCY = 0.85  # part of the peak rate that arithmetic reaches if nothing else limits it
-EXPOSED = 0.1  # part of a loop's other terms that the longest one does not hide: overlap is never complete
-SCHEDULERS = 4  # per unit. Each has a matrix core and a part of the f32 lanes, and issues one instruction per cycle
 FILLED = 0.6  # part of a scheduler's cycles in which a single warp issues an instruction
-SHARED_BYTES = 128  # bytes per cycle of a unit's shared memory
 MAC_CYCLES = {"fma": 4, "dp4a": 4}  # latency of an accumulation (PMC10448217, table 3)
 MATRIX_CYCLES = 33  # the same on matrix cores: a 16 x 8 product of mma.sync on an A100
 # multiply-adds of one instruction of a warp
 MACS = {"fma": 32, "dp4a": 128, "f16": 2048, "bf16": 2048, "tf32": 1024, "3xtf32": 1024, "s8": 4096, "f32": 512}
-MEETING = 3  # latencies before the last work-group adds: partial sums are stored, the group is counted, sums are read
+# latencies before the last work-group adds: partial sums are stored, of which the end of a work-group has half, a fence waits for
+# them, the group is counted, sums are read. Narrow products of an A100, an H100 and an L40S want 3.5 to 5, not 3 or less
+MEETING = 3.5
+WEIGHTS = 10  # layers whose weights a cache has room for, if it keeps any: fitted to an L40S and an H100
 CLUSTER_MEETING = 1.5  # the same in a cluster: two barriers and a remote read
 
 
@@ -61,7 +61,7 @@ class Terms:
     end_us: Number
     join_us: Number
     tail_us: Number
-    memory_us: float
+    memory_us: Number
     launch_us: float
 
     @property
@@ -118,38 +118,24 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
     If ``launch`` and its work have arrays over schedules, so do the terms.
     """
     w, groups = launch.work, launch.groups
-    warps = -(-launch.threads // WARP)
+    warps = -(-launch.threads // device.wave)
     resident = resident_groups(device, launch.threads, launch.registers, w.shared_bytes)
     share = -(-groups // device.units)  # work-groups of the busiest unit
     full, rest = share // np.maximum(1, resident), share % np.maximum(1, resident)
-    busy = np.minimum(device.units, np.maximum(1, groups))
-    cache_rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / busy)  # bytes per cycle and unit
-    peak = _rates(device, w)
-    steps = np.maximum(1, w.steps)
-    instructions = w.instructions
-    if w.math == "dp4a" and device.dot_instructions > 1:  # engines count a product as one instruction
-        instructions = instructions + (device.dot_instructions - 1) * w.macs / MACS["dp4a"]
-
-    def loop(n: Number) -> tuple[Number, ...]:
-        """Cycles that ``n`` work-groups on a unit take: each term alone, then all terms together."""
-        scheduled = np.minimum(1.0, n * warps / SCHEDULERS)
-        fed = scheduled * np.minimum(1.0, n * warps * w.chains / np.maximum(1e-9, peak.in_flight * scheduled))
-        slots = np.minimum(SCHEDULERS, FILLED * n * warps)
-        maths = n * w.macs / (peak.macs * EFFICIENCY * np.maximum(1e-9, fed))
-        issue = n * instructions / np.maximum(1e-9, slots)
-        shared = n * w.shared_traffic / SHARED_BYTES
-        cache = n * w.cache_bytes / cache_rate
-        # the bytes of the first iterations arrive after one latency; then ``ahead`` iterations arrive per latency
-        latency = np.maximum(0, steps - w.ahead) * device.latency_cycles / w.ahead
-        longest = np.maximum(np.maximum(np.maximum(maths, issue), np.maximum(shared, cache)), latency)
-        others = maths + issue + shared + cache + latency - longest
-        alone = np.where(n > 0, longest + EXPOSED * others + steps * w.step_cycles / np.maximum(1, n), 0.0)
-        return maths, issue, shared, cache, np.where(n > 0, latency, 0.0), alone
-
-    waves = [full * of_full + of_rest for of_full, of_rest in zip(loop(resident), loop(rest), strict=True)]
+    loop = partial(_loop, device, w, warps)
+    waves = [
+        full * of_full + of_rest
+        for of_full, of_rest in zip(
+            loop(resident, device.units * resident), loop(rest, groups - full * resident * device.units), strict=True
+        )
+    ]
     rounds = full + (rest > 0)
-    end = share * w.out_bytes / cache_rate + rounds * device.latency_cycles / 2
-    us = 1e-3 / device.ghz
+    # while one of a unit's work-groups starts or ends, the others multiply; only in the first round do all start together
+    together = np.maximum(1, np.minimum(resident, share))
+    bare = 1 / together + (1 - 1 / together) / np.maximum(1, rounds)
+    end = bare * (_store_cycles(device, w, groups, wanted.result_bytes) + rounds * device.latency_cycles / 2)
+    start = bare * rounds * (w.start_cycles + device.latency_cycles)
+    us = 1e-3 / device.ghz * _slowdown(device, w.math, waves[0] / np.maximum(1e-9, waves[-1] + start + end))
     maths_us, issue_us, shared_us, cache_us, latency_us, loop_us = (cycles * us for cycles in waves)
     return Terms(
         flops=wanted.flops,
@@ -164,13 +150,88 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
         cache_us=cache_us,
         latency_us=latency_us,
         loop_us=np.where(resident > 0, loop_us, np.inf),
-        start_us=rounds * (w.start_cycles + device.latency_cycles) * us,
+        start_us=start * us,
         end_us=end * us,
         join_us=_join_cycles(device, w, groups) * us,
         tail_us=_tail_cycles(device, w, groups, warps) * us,
-        memory_us=wanted.bytes / (device.dram_gbs * 1e3),
+        memory_us=_memory_us(device, wanted),
         launch_us=device.launch_us,
     )
+
+
+def _loop(device: Device, w: Work, warps: Number, n: Number, everywhere: Number) -> tuple[Number, ...]:
+    """Cycles that the loops of ``n`` work-groups on a unit take: each term alone, then all terms together.
+
+    ``everywhere`` is the number of work-groups that run at that time on all units. They share the cache.
+    """
+    peak, losses, lanes = _rates(device, w), device.losses, w.math in MAC_CYCLES
+    each = n * warps / device.schedulers  # warps of a scheduler
+    scheduled = np.minimum(1.0, each)
+    fed = scheduled * np.minimum(1.0, n * warps * w.chains / np.maximum(1e-9, peak.in_flight * scheduled))
+    reached = losses.efficiency if lanes else losses.matrix
+    maths = n * w.macs / (peak.macs * reached * np.maximum(1e-9, fed))
+    slots = device.schedulers * np.minimum(device.issue, FILLED * each)
+    issue = n * _instructions(device, w) / np.maximum(1e-9, slots)
+    shared = n * (w.shared_traffic + losses.fragments * w.fragment_traffic) / device.shared_rate
+    cache = _cache_cycles(device, n, everywhere, w.cache_bytes)
+    # the bytes of the first iterations arrive after one latency; then ``ahead`` iterations arrive per latency
+    steps = np.maximum(1, w.steps)
+    latency = np.where(n > 0, np.maximum(0, steps - w.ahead) * device.latency_cycles / w.ahead, 0.0)
+    longest = np.maximum(np.maximum(np.maximum(maths, issue), np.maximum(shared, cache)), latency)
+    exposed = losses.exposed + losses.lone / np.maximum(1.0, each) if lanes else losses.matrix_exposed
+    exposed = np.minimum(1.0, np.maximum(exposed, w.in_turn / np.maximum(1, n)))
+    others = exposed * (maths + issue + shared + cache + latency - longest)
+    together = np.where(n > 0, longest + others + steps * w.step_cycles / np.maximum(1, n), 0.0)
+    return maths, issue, shared, cache, latency, together
+
+
+def _instructions(device: Device, w: Work) -> Number:
+    """Instructions of waves. Engines count one for 32 work-items, and one for a dot product of bytes."""
+    dots = w.macs / MACS["dp4a"] if w.math == "dp4a" else 0.0
+    return (w.instructions + (device.dot_instructions - 1) * dots) * WARP / device.wave
+
+
+def _cache_cycles(device: Device, n: Number, everywhere: Number, nbytes: Number) -> Number:
+    """Cycles in which ``n`` work-groups of a unit, of those ``everywhere``, move ``nbytes`` each through the shared cache.
+
+    A unit with more work-groups than others has more of the cache's bandwidth, up to what its own port takes.
+    """
+    return nbytes * np.maximum(n / device.unit_bytes, everywhere * device.ghz / device.l2_gbs)
+
+
+def _store_cycles(device: Device, w: Work, groups: Number, result_bytes: float) -> Number:
+    """Cycles in which the busiest unit stores its part of the result: through the cache if half of it holds all of it.
+
+    Work-groups that run at the same time store at the same time, so memory is then the limit and nothing hides it. Engines count
+    sums of four bytes; without split-K they are stored as narrow as the result is, at least a byte each.
+    """
+    share = -(-groups // device.units)
+    narrow = np.clip(result_bytes / np.maximum(1e-9, groups * w.out_bytes), 0.25, 1)
+    each = w.out_bytes * np.where(np.asarray(w.splits) > 1, 1.0, narrow)
+    total = np.maximum(1, groups * each)
+    kept = np.minimum(1, device.l2_bytes / 2 / total)
+    through = np.maximum(share * each / device.unit_bytes, total * device.ghz / device.dram_gbs)
+    return kept * _cache_cycles(device, share, groups, each) + (1 - kept) * through
+
+
+def _slowdown(device: Device, math: str, busy: Number) -> Number:
+    """How much longer a cycle is than at the clock of the data sheet, if arithmetic is busy for this part of the time."""
+    held = device.loaded.get(math, 1.0)
+    return 1 + (1 / held - 1) * np.minimum(1.0, busy)
+
+
+def _memory_us(device: Device, wanted: Demand) -> Number:
+    """Microseconds to move every byte once. What earlier kernels left in the cache, and what fits there, is not moved.
+
+    All of a kernel's data but constants is there if it takes at most half of the cache, and nothing if it takes all of it.
+    Constants are, if the cache has room for ten kernels like this one (an L40S reads 12 MB of weights at 1.5 TB/s). The first
+    bytes arrive after a latency, and the last ones are stored half a latency after they are computed.
+    """
+    passing = wanted.bytes - wanted.constant_bytes
+    kept = passing * np.clip(2 - 2 * passing / device.l2_bytes, 0, 1)
+    kept = kept + wanted.constant_bytes * np.clip(2 - WEIGHTS * wanted.constant_bytes / device.l2_bytes, 0, 1)
+    ends = 1.5e-3 * device.latency_cycles / device.ghz
+    return ends + (wanted.bytes - kept) / (device.dram_gbs * 1e3) + kept / (device.l2_gbs * 1e3)
 
 
 def _join_cycles(device: Device, w: Work, groups: Number) -> Number:
@@ -178,7 +239,7 @@ def _join_cycles(device: Device, w: Work, groups: Number) -> Number:
     tiles = np.maximum(1, groups // np.maximum(1, w.splits))
     rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / np.minimum(device.units, tiles))
     last = MEETING * device.latency_cycles + -(-tiles // device.units) * w.splits * w.joined_bytes / rate
-    near = CLUSTER_MEETING * device.latency_cycles + 2 * w.joined_bytes / SHARED_BYTES
+    near = CLUSTER_MEETING * device.latency_cycles + 2 * w.joined_bytes / device.shared_rate
     return np.where(np.asarray(w.splits) > 1, np.where(w.in_cluster, near, last), 0.0)
 
 
@@ -190,7 +251,7 @@ def _tail_cycles(device: Device, w: Work, groups: Number, warps: Number) -> Numb
     parts = np.maximum(1, groups // np.maximum(1, w.splits * w.tail_sharers))
     rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / np.minimum(device.units, parts))
     meeting = np.where(np.asarray(w.tail_sharers) > 1, MEETING - 1, 0) * device.latency_cycles
-    issue = w.tail_instructions / np.minimum(SCHEDULERS, FILLED * warps)
+    issue = w.tail_instructions / (device.schedulers * np.minimum(device.issue, FILLED * warps / device.schedulers))
     read = -(-parts // device.units) * (w.tail_bytes / rate + issue) + w.tail_trips * device.latency_cycles
     return np.where(np.asarray(w.tail_bytes) > 0, meeting + read, 0.0)
 
@@ -207,6 +268,8 @@ def _rates(device: Device, w: Work) -> _Rates:
     rate = device.unit_rate(w.math) * (device.by_warp_share if w.by_warp else 1.0)
     if w.math == "3xtf32":  # three instructions for one product
         return _Rates(rate, MATRIX_CYCLES * 3 * rate / MACS[w.math])
+    if device.wave > WARP:  # a wave takes as long as its accumulation: its core has the next one when that ends
+        return _Rates(rate, device.schedulers)
     cycles = MAC_CYCLES.get(w.math, MATRIX_CYCLES)
     return _Rates(rate, cycles * rate / MACS[w.math])
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.device.device import Device
-from gpucomp.device.limits import Limits
+from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import array, lockstep
 from gpucomp.errors import ScheduleError
 from gpucomp.kernel import Kernel
@@ -20,7 +20,7 @@ from gpucomp.kernel.sizes import Sizes
 from gpucomp.schedule import points
 from gpucomp.schedule.analytic import Demand, demand
 from gpucomp.schedule.model import Launch, Terms, predict
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Schedule, Work
+from gpucomp.schedule.space import MOST_REGISTERS, WARP, Family, Schedule, Work
 
 PRESSURE = 240  # registers, by an engine's formula, above which ptxas may spill
 KINDS = ("math", "by_warp", "in_cluster", "least_share")  # fields of ``Work`` that all schedules of an engine share
@@ -57,7 +57,11 @@ class Facts:
     def launch(self) -> Launch:
         numbers: dict[str, Any] = {name: self.numbers[name] for name in NUMBERS}
         work = Work(**numbers, **dict(zip(KINDS, self.kinds, strict=True)))
-        taken = np.minimum(MOST_REGISTERS, np.where(work.registers > 0, work.registers, self.numbers["keeps"]))
+        keeps = self.numbers["keeps"]
+        taken = np.minimum(MOST_REGISTERS, np.where(work.registers > 0, work.registers, keeps))
+        # a compiler takes no more than a work-group can have, if what has to be kept fits
+        most = REGISTER_FILE // (-(-self.numbers["threads"] // WARP) * WARP) // 8 * 8
+        taken = np.where(keeps <= most, np.minimum(taken, most), taken)
         return Launch(self.numbers["groups"], self.numbers["threads"], taken, work)
 
     def at(self, rows: np.ndarray) -> Facts:

@@ -35,13 +35,16 @@ class Work:
     math            ``fma``, ``dp4a`` (dot products of four bytes), or the operand type of the matrix cores
     out_bytes       bytes of its part of the result, and of the partial sums that it stores
     ahead           iterations whose loads are in flight while one is computed
-    shared_traffic  bytes read from and written to shared memory
+    shared_traffic  bytes read from and written to shared memory, or loaded through the unit's own cache beside ``cache_bytes``
+    fragment_traffic  bytes of operands that lanes read from shared memory besides, half of them the same for several lanes
     shared_bytes    shared memory that it allocates
     registers       registers that a launch allots to a work-item, about; 0: the engine's formula
     instructions    instructions that its warps issue, counted once for a warp
     chains          independent multiplications of one warp
     step_cycles     overhead of an iteration in cycles, such as barriers
     start_cycles    cycles before the first load
+    in_turn         part of its other terms that the longest does not hide, because each warp multiplies, reads and computes in
+                    turn; of n work-groups on a unit an nth of it
     by_warp         the matrix cores are fed by ``mma.sync``, which is below their peak on some architectures
     least_share     the least share of the kernel's multiply-adds that a schedule of the engine executes
     splits          work-groups that share one part of the result
@@ -60,12 +63,14 @@ class Work:
     out_bytes: float = 0.0
     ahead: float = 1.0
     shared_traffic: float = 0.0
+    fragment_traffic: float = 0.0
     shared_bytes: int = 0
     registers: int = 0
     instructions: float = 0.0
     chains: float = 8.0
     step_cycles: float = 0.0
     start_cycles: float = 400.0
+    in_turn: float = 0.0
     by_warp: bool = False
     least_share: float = 1.0
     splits: int = 1

@@ -94,7 +94,7 @@ def work(s: PoolSchedule, p: PoolProblem) -> Work:
     points = s.threads * s.vector * s.items
     return Work(
         macs=points * p.taps,
-        cache_bytes=points * p.width * max(min(p.image, p.taps), math.sqrt(p.taps)),
+        cache_bytes=points * p.width * min(p.taps, math.sqrt(p.image * p.taps)),
         steps=s.items * (s.unroll + (1 - s.unroll) * -(-p.taps // WRITTEN_OUT)),
         out_bytes=points * p.width,
         shared_traffic=points * p.width * p.taps,  # the unit's own cache is in the same memory

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from bench.measured import fit
 from bench.measured.__main__ import main
 from bench.measured.agreement import ranking, spearman
 from bench.measured.formats import device_in, format_of, load, sampled, transposed
@@ -117,7 +118,7 @@ def test_every_format_is_told_by_its_columns_and_compared(tmp_path, capsys):
     for one in found["files"]:
         assert set(one) == {"file", "device", "dtype", "problems", "ratio", "spread", "spearman"}
         assert set(one["ratio"]) == {"p10", "p50", "p90"}
-        assert 0 < one["ratio"]["p10"] <= one["ratio"]["p50"] <= one["ratio"]["p90"] < 20
+        assert 0 < one["ratio"]["p10"] <= one["ratio"]["p50"] <= one["ratio"]["p90"] < 100
     assert [(s["file"], s["layout"], s["problems"]) for s in found["spaces"]] == [
         ("eleven.csv.gz", "Ailk_Bjlk", 1),
         ("nine.csv.gz", "Ailk_Bjlk", 1),
@@ -321,3 +322,34 @@ def test_the_comment_tells_a_device_that_no_column_tells(tmp_path):
     for told, device in (("NVIDIA GeForce RTX 3090, part", "GeForce RTX 3090"), ("on an A6000, f32", "A6000")):
         assert device_in(table(f"# {told}\nm,n\n1,2\n", tmp_path)) == device
     assert find(device_in(table("# f32\nm,n\n1,2\n", tmp_path, "space_RTX_2080_Ti.csv"))).device.name == "RTX 2080 Ti"
+
+
+def test_a_fit_finds_numbers_that_describe_measurements_better(tmp_path, capsys):
+    (tmp_path / "products.csv").write_text(
+        "device,dtype,m,n,k,us\n"
+        + "".join(f"V100,f32,{m},512,{k},{m * k / 9000 + 6}\n" for m in (512, 640) for k in (256, 2048))
+    )
+    (tmp_path / "space.csv").write_text(CLBLAST)
+
+    given = [
+        "--fit",
+        "products:V100",
+        "--test",
+        "space",
+        "--numbers",
+        "fragments",
+        "exposed",
+        "launch_us",
+        "--problems",
+        "4",
+    ]
+    assert fit.main([str(tmp_path), *given]) == 0
+
+    told = capsys.readouterr().out
+    assert "fragments=1.35->" in told
+    data = fit.collected(tmp_path, "products:V100", 4)
+    start = {"fragments": 1.35, "launch_us": 2.5}
+    found = fit.fitted([data], start)
+    assert fit.loss([data], found) < fit.loss([data], start)
+    assert all(value / 4 <= found[name] <= value * 4 for name, value in start.items())
+    assert fit.changed(data.device, {"fragments": 3.0, "launch_us": 4.0}).losses.fragments == 3.0

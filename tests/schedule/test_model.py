@@ -7,11 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gpucomp.device.device import CUDA, OPENCL, measured
+from gpucomp.device.device import AMD, CUDA, OPENCL, Losses, measured
 from gpucomp.errors import UsageError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.model import Launch, predict, resident_groups, terms
+from gpucomp.schedule.rank import KINDS, NUMBERS, Facts
 from gpucomp.schedule.space import Work, groups_for_registers
 from testing.kernels import add_relu, matmul
 
@@ -182,3 +183,62 @@ def test_measured_figures_replace_the_table_s():
     ):
         with pytest.raises(UsageError, match="positive numbers"):
             measured(H200, figures)
+
+
+def test_stores_of_work_groups_that_are_alone_on_their_units_hide_behind_nothing():
+    """Results of 346 MB in 20 rounds: each stores at its end, at the speed of memory, unless others multiply meanwhile."""
+    stores = Work(1e6, 0, math="f16", chains=32, out_bytes=128 << 10, shared_bytes=200_000)
+    within = dataclasses.replace(stores, out_bytes=16 << 10)
+    beside = dataclasses.replace(stores, shared_bytes=40_000)
+
+    def end_us(work):
+        return float(predict(NOTHING, H200, Launch(20 * 132, 128, 64, work)).end_us)
+
+    assert end_us(stores) == pytest.approx(20 * 132 * stores.out_bytes / (H200.dram_gbs * 1e3), rel=0.5)
+    assert end_us(stores) > 8 * end_us(within)  # eight times the bytes, and fewer of them stay in the cache
+    assert end_us(beside) < 0.5 * end_us(stores)
+
+
+def test_what_a_cache_has_room_for_is_not_read_from_memory():
+    def memory_us(nbytes, constant=0.0):
+        wanted = Demand(1.0, nbytes, 0.0, constant)
+        return float(predict(wanted, H200, Launch(132, 128, 64, Work(1e3, 0))).memory_us)
+
+    whole, part, ends = 2.0 * H200.l2_bytes, H200.l2_bytes / 4, memory_us(0.0)
+    assert ends == pytest.approx(1.5e-3 * H200.latency_cycles / H200.ghz)
+    assert memory_us(whole) - ends == pytest.approx(whole / (H200.dram_gbs * 1e3))
+    assert memory_us(part) - ends == pytest.approx(part / (H200.l2_gbs * 1e3))
+    assert memory_us(part, part) - ends == pytest.approx(
+        part / (H200.dram_gbs * 1e3)
+    )  # weights for which it has no room
+    assert memory_us(part / 5, part / 5) - ends == pytest.approx(part / 5 / (H200.l2_gbs * 1e3))
+
+
+def test_a_clock_that_is_not_held_under_load_slows_what_is_busy_all_the_time():
+    held = dataclasses.replace(H200, loaded={"f16": 0.5})
+    busy, idle = Work(1e7, 0, math="f16", chains=32), Work(1e3, 0, math="f16", steps=50)
+
+    def loop_us(device, work):
+        return float(predict(NOTHING, device, Launch(132, 256, 64, work)).loop_us)
+
+    assert 1.8 * loop_us(H200, busy) < loop_us(held, busy) <= 2 * loop_us(H200, busy)
+    assert loop_us(held, idle) < 1.01 * loop_us(H200, idle)
+
+
+def test_waves_of_64_are_half_as_many_and_a_lone_one_on_each_scheduler_hides_little():
+    device = dataclasses.replace(AMD["gfx906"], losses=Losses(lone=0.8))
+    work = Work(1e6, 4e4, shared_traffic=1e6, instructions=3e4, chains=16)
+
+    def loop_us(threads, where=device):
+        return float(predict(NOTHING, where, Launch(60, threads, 64, work)).loop_us)
+
+    assert loop_us(256) > 1.2 * loop_us(256, dataclasses.replace(device, losses=Losses()))
+    assert loop_us(1024) < 0.85 * loop_us(256)
+
+
+def test_a_compiler_takes_no_more_registers_than_a_work_group_can_have():
+    numbers = {name: np.ones(2) for name in ("groups", "threads", "keeps", *NUMBERS)}
+    numbers |= {"threads": np.array([512, 512]), "keeps": np.array([100, 200]), "registers": np.array([250, 250])}
+    facts = Facts(numbers, tuple(getattr(Work(0, 0), name) for name in KINDS), np.ones(2, bool))
+
+    assert facts.launch().registers.tolist() == [128, 250]

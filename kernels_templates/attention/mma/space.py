@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import least
 from gpucomp.expr.core import Expr, Var
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Attention, Kernel
@@ -13,7 +14,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.attention.mma.emit import BLOCK, emit_mma_attention
 from gpucomp.kernels_templates.attention.simt import space as simt
-from gpucomp.schedule.space import MAX_GROUPS, Family, Work, can_run, remembered
+from gpucomp.schedule.space import MAX_GROUPS, PARTS, Family, Work, can_run, remembered
 
 CHUNK = 16  # bytes after a row in shared memory, so that eight rows that ldmatrix reads are in different banks
 KEPT_BYTES = 256  # longest row of queries that is kept in registers
@@ -196,6 +197,9 @@ def work(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> Work:
         instructions=1.5 * products + SCORE_INSTRUCTIONS * scores / 32,
         chains=s.tile_n // 8,
         step_cycles=STAGE_CYCLES,
+        in_turn=least(
+            1.0, PARTS / s.warps
+        ),  # a warp's exponentials wait for its products, and the next products for them
         by_warp=True,
         splits=s.splits,
         joined_bytes=4 * d.part_words * d.threads,

@@ -481,7 +481,9 @@ def work(s: SimtSchedule, p: SimtProblem) -> Work:
         steps=d.tiles_per_split,
         out_bytes=sums,
         ahead=s.stages - 1 if s.asynchronous else 1,
-        shared_traffic=d.tiles_per_split * (depth * read * PASS_BYTES + tile_bytes) + 2 * (s.slices - 1) * sums,
+        # what is not copied past the registers comes through the unit's own cache first, which is in the same memory
+        shared_traffic=d.tiles_per_split * (2 - s.asynchronous) * tile_bytes + 2 * (s.slices - 1) * sums,
+        fragment_traffic=d.tiles_per_split * depth * read * PASS_BYTES,
         shared_bytes=shared_bytes(s, p),
         instructions=d.tiles_per_split * trip + OUT_INSTRUCTIONS * warps * s.reg_m * s.reg_n,
         chains=s.reg_m * s.reg_n,
