@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -117,8 +117,26 @@ def compile_text(text: str, target: Target) -> bytes:
     try:
         return _defined(llvm_object.object_of(text, *_arguments(target)))
     except RuntimeError as error:
-        lines = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()
-        raise KernelBuildError(f"LLVM refuses a kernel: {lines[0]}", code="GPC5101") from error
+        raise _refused(error) from error
+
+
+def linked(sources: Mapping[str, KernelSource], target: Target) -> bytes:
+    """One ELF object of kernels, for a linker of others: ``void NAME(void **arguments, int64_t first, int64_t last)`` for each
+    name of ``sources``. It has no undefined symbols. Raises ``KernelBuildError`` if LLVM refuses a kernel.
+    """
+    texts = [
+        (module_text([source], target, runner=False), {f"{source.name}.call": name})
+        for name, source in sources.items()
+    ]
+    try:
+        return _defined(llvm_object.linked_object(texts, *_arguments(target)))
+    except RuntimeError as error:
+        raise _refused(error) from error
+
+
+def _refused(error: RuntimeError) -> KernelBuildError:
+    lines = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()
+    return KernelBuildError(f"LLVM refuses a kernel: {lines[0]}", code="GPC5101")
 
 
 def _defined(binary: bytes) -> bytes:
