@@ -156,6 +156,24 @@ def _machine() -> str:
     return platform.machine()
 
 
+def _copies(layout: Layout, recorded: Recorded) -> list[dict[str, object]]:
+    """What a run copies at its end: the output, the expression of C for where it is, and its bytes."""
+    found: list[dict[str, object]] = []
+    for copy in layout.copies:
+        place = copy.source
+        match place.place:
+            case "IN_INPUT":
+                source = f"inputs->{recorded.inputs[place.number].member}"
+            case "IN_OUTPUT":
+                source = f"outputs->{recorded.outputs[place.number].member}"
+            case "IN_WEIGHTS":
+                source = f"context->weights + {place.offset}"
+            case _:
+                source = f"(unsigned char *)arena + rounded(sizeof(struct context)) + {place.offset}"
+        found.append({"to": recorded.outputs[copy.output].member, "source": source, "nbytes": copy.nbytes})
+    return found
+
+
 def _variables(exe: Executable, layout: Layout, recorded: Recorded, name: str, model: str) -> dict[str, object]:
     """What the templates show."""
     plan = exe.plan
@@ -181,6 +199,7 @@ def _variables(exe: Executable, layout: Layout, recorded: Recorded, name: str, m
         "magic": f"0x{layout.digest[:8].hex()}",
         "kernels": _kernel_names(exe, name),
         "labels": [commented(kernel.label or kernel.family) for kernel in plan.kernels],
+        "copies": _copies(layout, recorded),
         "check": check,
         "compiler": compiler,
         "picture": picture,
