@@ -27,7 +27,9 @@ from gpucomp.errors import UsageError
     metavar="FOLDER",
     help="Write a C project into this folder. For processors.",
 )
-@click.option("--name", default="", metavar="NAME", help="With -o: the prefix of all names in C. Default: from the model's file.")
+@click.option(
+    "--name", default="", metavar="NAME", help="With -o: the prefix of all names in C. Default: from the model's file."
+)
 @click.option(
     "--triton",
     "folder",
@@ -54,7 +56,7 @@ def export(
 ) -> None:
     """Write MODEL (.onnx or .gpuc) as a C project, or with what another inference server needs to run it."""
     if (project is None) == (folder is None):
-        raise UsageError("export: one of -o FOLDER, a C project, and --triton FOLDER expected", code="GPC2063")
+        raise UsageError("one of -o FOLDER, for a C project, and --triton FOLDER expected", code="GPC2063")
     if project is not None:
         if max_batch > 1 or independent_rows:
             raise UsageError("--max-batch and --independent-rows are for --triton", code="GPC2063")
@@ -82,8 +84,9 @@ def _as_c(how: ModelOptions, project: Path, name: str) -> list[Path]:
 def _for_triton(how: ModelOptions, folder: Path, name: str, max_batch: int, independent_rows: bool) -> list[Path]:
     from gpucomp.serving.export import export_triton
 
+    if name:
+        raise UsageError("--name is for -o: Triton's model has the name of the file", code="GPC2063")
     late = {
-        "--name": bool(name),
         "--constants": bool(how.constants),
         "--keep-fp32": bool(how.keep_fp32),
         "--records": how.records is not None,

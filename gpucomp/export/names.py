@@ -7,20 +7,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpucomp.errors import UsageError, quote
+from gpucomp.errors import quote, wrong_argument
 from gpucomp.ir.types import NAMED
 from gpucomp.runtime.inputs import TensorSpec
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
-# of C11 and of C++20, which may include the header
-RESERVED = frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class co_await
-    co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double
-    dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
-    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short signed sizeof
-    static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned
-    using virtual void volatile wchar_t while xor xor_eq NULL linux unix main errno""".split()
-)
+# keywords and macros of C11 and of C++20, which may include the header
+_WORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class co_await co_return
+co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast
+else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short signed sizeof
+static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
+unsigned using virtual void volatile wchar_t while xor xor_eq NULL linux unix main errno
+"""
+RESERVED = frozenset(re.findall(r"\S+", _WORDS))
 _C_TYPES = {
     "f64": "double",
     "f32": "float",
@@ -89,7 +90,9 @@ def project_name(given: str, stem: str) -> str:
         found = found if found[:1].isalpha() else f"model_{found}".rstrip("_")
         return f"{found}_model" if found in RESERVED or found in FILES else found
     if not NAME.fullmatch(given) or given in RESERVED or given in FILES:
-        raise UsageError(f"name {quote(given)}: an identifier of C expected, which is the prefix of all names", code="GPC2060")
+        raise wrong_argument(
+            f"name {quote(given)}: an identifier of C expected, which begins all names of the project", code="GPC2060"
+        )
     return given
 
 

@@ -98,7 +98,9 @@ _QEMU = (
     "cmake --build build && ctest --test-dir build",
 )
 _COMPILERS = {
-    "x86_64": Compiler("defined(__x86_64__) && defined(__ELF__)", "x86-64 (Linux, Android and other ELF systems)", "cc"),
+    "x86_64": Compiler(
+        "defined(__x86_64__) && defined(__ELF__)", "x86-64 (Linux, Android and other ELF systems)", "cc"
+    ),
     "aarch64": Compiler(
         "defined(__aarch64__) && defined(__ELF__)",
         "64-bit Arm (Linux, Android and other ELF systems)",

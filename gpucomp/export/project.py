@@ -1,4 +1,4 @@
-"""Writes a compiled model as a C project: sources, machine code, weights, a test with recorded results and how to build it all."""
+"""Writes a compiled model as a C project: sources, machine code, weights, a test with recorded results, how it is built."""
 
 from __future__ import annotations
 
@@ -123,7 +123,10 @@ def _kernels(exe: Executable, name: str) -> bytes:
     """The kernels as one object."""
     sources = {
         symbol: KernelSource(
-            kernel.name, kernel.language, exe.sources[kernel.source], Geometry(kernel.groups, kernel.items, kernel.shared)
+            kernel.name,
+            kernel.language,
+            exe.sources[kernel.source],
+            Geometry(kernel.groups, kernel.items, kernel.shared),
         )
         for symbol, kernel in zip(_kernel_names(exe, name), exe.plan.kernels, strict=True)
     }

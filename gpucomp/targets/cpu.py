@@ -125,8 +125,7 @@ def linked(sources: Mapping[str, KernelSource], target: Target) -> bytes:
     name of ``sources``. It has no undefined symbols. Raises ``KernelBuildError`` if LLVM refuses a kernel.
     """
     texts = [
-        (module_text([source], target, runner=False), {f"{source.name}.call": name})
-        for name, source in sources.items()
+        (module_text([source], target, runner=False), {f"{source.name}.call": name}) for name, source in sources.items()
     ]
     try:
         return _defined(llvm_object.linked_object(texts, *_arguments(target)))

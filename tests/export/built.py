@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -26,7 +25,7 @@ WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 class Share(ctypes.Structure):
     """``gpucomp_share``."""
 
-    _fields_ = [("pool", ctypes.c_void_p), ("run", SHARE)]  # noqa: RUF012
+    _fields_ = [("pool", ctypes.c_void_p), ("run", SHARE)]
 
 
 def run(*command: str | Path, cwd: Path | None = None, timeout: float = 300) -> str:

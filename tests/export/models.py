@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from tests.onnx_builders import model, node, value
 
@@ -123,16 +123,20 @@ def odd() -> onnx.ModelProto:
 
 
 def on_the_host() -> onnx.ModelProto:
-    """Two operators that Python runs on the host, the second one with the first one's result."""
-    nodes = [node("StringNormalizer", ["words"], ["a"], case_action="LOWER", name="lower"), node("Unique", ["a"], ["y"])]
-    return model(
-        nodes, [value("words", [4], TensorProto.STRING)], [value("y", [None], TensorProto.STRING)]
-    )
+    """Two operators that Python runs on the host, of texts."""
+    nodes = [
+        node("StringConcat", ["words", "words"], ["a"], name="twice"),
+        node("StringConcat", ["a", "words"], ["y"], name="thrice"),
+    ]
+    texts = [value(name, [4], TensorProto.STRING) for name in ("words", "y")]
+    return model(nodes, texts[:1], texts[1:])
 
 
 def nonzero() -> onnx.ModelProto:
     """Its output's shape depends on values."""
-    return model([node("NonZero", ["x"], ["y"], name="where")], [value("x", [3, 4])], [value("y", [2, None], TensorProto.INT64)])
+    return model(
+        [node("NonZero", ["x"], ["y"], name="where")], [value("x", [3, 4])], [value("y", [2, None], TensorProto.INT64)]
+    )
 
 
 def large(rows: int = 5600) -> onnx.ModelProto:
@@ -142,4 +146,3 @@ def large(rows: int = 5600) -> onnx.ModelProto:
 
 
 MODELS = {one.__name__: one for one in (classifier, quantized, transformer, recurrent, odd)}
-__all__ = ["MODELS", "classifier", "helper", "large", "nonzero", "on_the_host"]

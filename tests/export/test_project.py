@@ -161,7 +161,9 @@ def test_it_is_installed_and_found_by_pkg_config(projects, tmp_path):
     if not shutil.which("pkg-config"):
         pytest.skip("pkg-config is not installed")
     project = projects("classifier")
-    programs = cmake(project.folder, "-DCLASSIFIER_POOL=ON", f"-DCMAKE_INSTALL_PREFIX={tmp_path}", build="build-installed")
+    programs = cmake(
+        project.folder, "-DCLASSIFIER_POOL=ON", f"-DCMAKE_INSTALL_PREFIX={tmp_path}", build="build-installed"
+    )
     run("cmake", "--install", programs)
     found = list(tmp_path.rglob("classifier.pc"))
     assert len(found) == 1
@@ -243,7 +245,9 @@ def test_what_is_wrong_with_a_call_is_told(libraries):
     assert "weights" in told(library.c_init(at, nbytes, address_of(wrong)))
     assert library.c_init(at, nbytes, weights) == 0
     assert "null" in told(library.c_run(at, None, made, None))
-    assert "null" in told(library.c_run(at, given, table([np.zeros(10, np.float32), np.zeros(16, np.float32)][:0]), None))
+    assert "null" in told(
+        library.c_run(at, given, table([np.zeros(10, np.float32), np.zeros(16, np.float32)][:0]), None)
+    )
     odd = np.zeros(4 * 28 * 28 * 3 + 8, np.uint8)
     assert "aligned" in told(library.c_run(at, table([odd[1:]]), made, None))
     assert "unknown" in told(99)
