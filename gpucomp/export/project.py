@@ -5,13 +5,11 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gpucomp.device import processor
 from gpucomp.errors import UsageError, quote
@@ -21,6 +19,7 @@ from gpucomp.export.processors import checks, compiler_of
 from gpucomp.export.refusals import refuse
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.render import environment
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.targets import cpu, resolve
@@ -99,20 +98,8 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     return written
 
 
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("gpucomp.export"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-
-
 def _rendered(template: str, variables: Mapping[str, object]) -> str:
-    return _environment().get_template(template).render(**variables)
+    return environment().get_template(f"gpucomp.export:templates/{template}").render(**variables)
 
 
 def _kernel_names(exe: Executable, name: str) -> list[str]:
