@@ -65,11 +65,12 @@ def named(name: str) -> Target:
 
 
 def _feature_string(target: Target) -> str:
-    """LLVM's feature string: the host's for ``cpu``; empty for a named processor, whose name implies its features."""
+    """LLVM's feature string: the host's for ``cpu``; a named processor's name implies its features."""
+    always = isa_of(target.features).features
     if target.name != "cpu":
-        return ""
+        return always
     features: str = llvm.get_host_cpu_features().flatten()
-    return features
+    return f"{features},{always}" if always else features
 
 
 def _arguments(target: Target) -> tuple[str, str, str]:

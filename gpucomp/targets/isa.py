@@ -46,6 +46,7 @@ class Isa:
     vectors     (feature, bytes of a vector, vector registers), the widest first; the last row is the fallback
     processors  the features of the processors that ``cpu:NAME`` accepts
     core        used for processors that are not in ``CORES``
+    features    LLVM's features of all generated code, besides the processor's
     """
 
     name: str
@@ -56,6 +57,7 @@ class Isa:
     vectors: tuple[tuple[str, int, int], ...]
     processors: Mapping[str, frozenset[str]] = field(hash=False)
     core: Core = ORDINARY
+    features: str = ""
 
     def limits(self, features: frozenset[str], cache_bytes: int = 1 << 20, processor: str = "") -> Limits:
         """``cache_bytes`` is the size of the L2 cache; ``processor`` is the LLVM name."""
@@ -125,6 +127,7 @@ AARCH64 = Isa(
         ARMV8,
     ),
     core=Core(ways=16),
+    features="+reserve-x18",  # Android, Apple and Windows keep x18 for themselves: one object runs on all of them
 )
 ISAS = (X86_64, AARCH64)
 KNOWN = frozenset[str]().union(*(f for isa in ISAS for f in isa.processors.values()))
