@@ -136,6 +136,15 @@ def test_the_system_is_asked_for_nothing_but_functions_on_memory(projects):
             assert sum(variables) == sum(constant), name
 
 
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_no_header_of_a_c_library_is_needed(compiler, projects):
+    """Those that C11 wants of a compiler without a library are enough."""
+    project = projects("classifier")
+    own = run(compiler, "-print-file-name=include", cwd=project.folder).strip()
+
+    project.compiled("-ffreestanding", "-nostdinc", "-isystem", own, compiler=compiler)
+
+
 def test_the_native_runner_of_python_is_not_in_it(projects):
     assert "@gc_run" in RUNNER
     listed = run("nm", projects("classifier").folder / "classifier_kernels.o")
