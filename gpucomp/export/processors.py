@@ -107,6 +107,12 @@ _COMPILERS = {
         "aarch64-linux-gnu-gcc",
         tuple(line.format(machine="aarch64") for line in _QEMU),
     ),
+    "riscv64": Compiler(
+        "defined(__riscv) && __riscv_xlen == 64 && defined(__riscv_float_abi_double) && defined(__ELF__)",
+        "64-bit RISC-V (RV64GC, lp64d)",
+        "riscv64-linux-gnu-gcc",
+        tuple(line.format(machine="riscv64") for line in _QEMU),
+    ),
 }
 
 

@@ -18,7 +18,7 @@ from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote, sev
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import llvm_object, processors
 from gpucomp.targets.cache import KernelCache
-from gpucomp.targets.isa import ISAS, KNOWN, LLVM_NAMES, isa_of
+from gpucomp.targets.isa import ISAS, KNOWN, LLVM_FEATURES, LLVM_NAMES, isa_of
 from gpucomp.targets.llvm_build import Build
 
 
@@ -37,9 +37,9 @@ def _host() -> Target:
     if processor.tiles_refused():
         features = frozenset(f for f in features if not f.startswith("amx-"))
     features -= frozenset(processor.missing(features))  # features that the kernel does not report or a filter hides
-    isa = next((isa for isa in ISAS if isa.needed in features), None)
+    isa = next((isa for isa in ISAS if isa.loads and isa.needed in features), None)
     if isa is None:
-        known = ", ".join(f"{isa.name} with {isa.needed}" for isa in ISAS)
+        known = ", ".join(f"{isa.name} with {isa.needed}" for isa in ISAS if isa.loads)
         raise DeviceError(f"target cpu: this processor is not supported; supported are {known}", code="GPC5010")
     name = llvm.get_host_cpu_name()
     limits = isa.limits(features, processor.second_cache(), name)
@@ -66,11 +66,9 @@ def named(name: str) -> Target:
 
 def _feature_string(target: Target) -> str:
     """LLVM's feature string: the host's for ``cpu``; a named processor's name implies its features."""
-    always = isa_of(target.features).features
-    if target.name != "cpu":
-        return always
-    features: str = llvm.get_host_cpu_features().flatten()
-    return f"{features},{always}" if always else features
+    host: str = llvm.get_host_cpu_features().flatten() if target.name == "cpu" else ""
+    parts = (host, isa_of(target.features).features, LLVM_FEATURES.get(target.arch, ""))
+    return ",".join(part for part in parts if part)
 
 
 def _arguments(target: Target) -> tuple[str, str, str]:

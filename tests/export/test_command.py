@@ -1,5 +1,6 @@
 """``gpucomp export -o``: what it writes, what it refuses, and code for processors that this machine is not."""
 
+import re
 import shutil
 import sys
 
@@ -10,12 +11,14 @@ import pytest
 import gpucomp
 from gpucomp import cli
 from gpucomp.artifact.plan import Plan
-from gpucomp.errors import UnsupportedError, UsageError
+from gpucomp.errors import DeviceError, UnsupportedError, UsageError
 from gpucomp.export.names import Picture, members, picture_in, project_name
 from gpucomp.export.processors import checks, compiler_of, uses_tiles
 from gpucomp.export.project import export_c
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.inputs import TensorSpec
-from gpucomp.targets.cpu import host, named
+from gpucomp.targets.cpu import assembly, host, named
 from tests.export.built import COMPILERS, cmake, run
 from tests.export.models import classifier, nonzero, on_the_host, quantized, recurrent, transformer
 from tests.onnx_builders import model, node, value
@@ -151,32 +154,62 @@ def test_a_processor_without_the_instructions_is_told_so(level, tmp_path):
             run(programs / "selftest")
 
 
-CROSS = shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64")
+VECTORS = ("-cpu", "rv64,v=true,vext_spec=v1.0,vlen=128")
+WIDER = ("-cpu", "rv64,v=true,vext_spec=v1.0,vlen=256")
+# model, target, machine, and what else QEMU is told
+OTHERS = {
+    "arm": (classifier, "cpu:armv8-a", "aarch64", ()),
+    "arm-bytes": (quantized, "cpu:cortex-a76", "aarch64", ()),
+    "arm-words": (transformer, "cpu:armv8-a", "aarch64", ()),
+    "riscv": (classifier, "cpu:rv64gc", "riscv64", ()),
+    "riscv-bytes": (quantized, "cpu:rv64gcv", "riscv64", VECTORS),
+    "riscv-words": (transformer, "cpu:rv64gcv", "riscv64", VECTORS),
+    "riscv-loop": (recurrent, "cpu:rv64gcv", "riscv64", WIDER),
+}
 
 
 @NEEDS_CMAKE
-@pytest.mark.skipif(not CROSS, reason="aarch64-linux-gnu-gcc or qemu-aarch64 is not installed")
-@pytest.mark.parametrize("make", [classifier, quantized, transformer, recurrent], ids=lambda make: make.__name__)
-def test_code_for_64_bit_arm_runs_in_an_emulator(make, tmp_path):
+@pytest.mark.parametrize(("make", "target", "machine", "told"), OTHERS.values(), ids=OTHERS)
+def test_code_for_another_processor_runs_in_an_emulator(make, target, machine, told, tmp_path):
+    for tool in (f"{machine}-linux-gnu-gcc", f"qemu-{machine}"):
+        if not shutil.which(tool):
+            pytest.skip(f"{tool} is not installed")
     path = written(make(), tmp_path)
-    assert cli.main(["export", path, "--target", "cpu:armv8-a", "-o", str(tmp_path / "c")]) == 0
-    text = (tmp_path / "c" / "README.md").read_text()
-    assert "qemu-aarch64" in text
-    root = "/usr/aarch64-linux-gnu"
+    assert cli.main(["export", path, "--target", target, "-o", str(tmp_path / "c")]) == 0
+    assert f"qemu-{machine}" in (tmp_path / "c" / "README.md").read_text()
+    root = f"/usr/{machine}-linux-gnu"
 
     programs = cmake(
         tmp_path / "c",
         "-DCMAKE_SYSTEM_NAME=Linux",
-        "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
-        "-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc",
-        f"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;{root}",
+        f"-DCMAKE_SYSTEM_PROCESSOR={machine}",
+        f"-DCMAKE_C_COMPILER={machine}-linux-gnu-gcc",
+        f"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-{machine};-L;{root};{';'.join(told)}",
         "-DMODEL_POOL=ON",
     )
 
-    assert "outputs are as they were recorded" in run("qemu-aarch64", "-L", root, programs / "selftest")
+    assert "outputs are as they were recorded" in run(f"qemu-{machine}", "-L", root, *told, programs / "selftest")
     assert "1/1" in run("ctest", "--test-dir", programs)
-    with pytest.raises(AssertionError, match="model was exported for cpu:armv8-a: export it for this processor"):
+    with pytest.raises(AssertionError, match=f"model was exported for {target}: export it for this processor"):
         run("gcc", "-c", "model.c", "-o", tmp_path / "wrong.o", cwd=tmp_path / "c")
+
+
+def test_code_of_which_gpucomp_runs_none_is_not_loaded():
+    exe = gpucomp.compile(classifier(), target="cpu:rv64gc")
+    with pytest.raises(DeviceError, match="GPC5007 the model is compiled for rv64gc"):
+        exe.run({"image": np.zeros((1, 3, 28, 28), np.float32)})
+
+
+def test_arm_code_leaves_the_register_alone_that_systems_keep(tmp_path):
+    """x18 is Android's, Apple's and Windows'."""
+    exe = gpucomp.compile(transformer(), target="cpu:cortex-a72")
+    text = assembly([*map(source_of(exe), exe.plan.kernels)], named("cpu:cortex-a72"))
+    assert re.search(r"\bx17\b", text)
+    assert not re.search(r"\b[xw]18\b", text)
+
+
+def source_of(exe):
+    return lambda kernel: KernelSource(kernel.name, "llvm", exe.sources[kernel.source], Geometry((1, 1, 1)))
 
 
 @NEEDS_CMAKE
