@@ -17,6 +17,7 @@ from gpucomp.export.layout import ALIGNMENT, Layout, layout_of
 from gpucomp.export.names import CTensor, commented, members, picture_in, project_name
 from gpucomp.export.processors import checks, compiler_of
 from gpucomp.export.refusals import refuse
+from gpucomp.export.stack import stack_bytes
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.render import environment
@@ -190,6 +191,7 @@ def _variables(exe: Executable, layout: Layout, recorded: Recorded, name: str, m
         "kernels": _kernel_names(exe, name),
         "labels": [commented(kernel.label or kernel.family) for kernel in plan.kernels],
         "copies": _copies(layout, recorded),
+        "stack_bytes": max((stack_bytes(exe.sources[kernel.source]) for kernel in plan.kernels), default=1024),
         "check": check,
         "compiler": compiler,
         "picture": picture,

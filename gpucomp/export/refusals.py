@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpucomp.artifact.plan import WEIGHT, Plan
+from gpucomp.artifact.plan import WEIGHT
 from gpucomp.errors import UnsupportedError, UsageError, quote, several
 from gpucomp.export.processors import uses_tiles
+from gpucomp.export.stack import stack_bytes
 from gpucomp.ir.types import STRING
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
 
 LARGEST_WEIGHTS = 1 << 31  # bytes that code reaches from where it lies
+LARGEST_STACK = 7 << 20  # bytes: less than GPUCOMP_POOL_STACK of templates/pool.h.j2
 MOST_TASKS = (1 << 32) - 1  # of a launch
 
 
@@ -27,7 +29,7 @@ def refuse(exe: Executable) -> None:
     if isinstance(exe, AnyShapeExecutable):
         problems = ["each run decides its sizes: give one size with --shapes NAME:1x3x224x224"]
     else:
-        problems = [*_on_the_host(exe), *_of_the_plan(exe.plan)]
+        problems = [*_on_the_host(exe), *_of_the_plan(exe)]
     if problems:
         more = f" (and {several(len(problems) - 1, 'other problem')})" if len(problems) > 1 else ""
         raise UnsupportedError(
@@ -44,7 +46,8 @@ def _on_the_host(exe: Executable) -> Iterator[str]:
         yield f"{operator} at node {quote(node)} runs on the host, in Python: its shape depends on values"
 
 
-def _of_the_plan(plan: Plan) -> Iterator[str]:
+def _of_the_plan(exe: Executable) -> Iterator[str]:
+    plan = exe.plan
     named = {*plan.inputs, *plan.outputs}
     for position, buffer in enumerate(plan.buffers):
         if buffer.dtype == STRING.name and (position in named or buffer.kind == WEIGHT):
@@ -56,5 +59,7 @@ def _of_the_plan(plan: Plan) -> Iterator[str]:
         yield f"its weights have {weights} bytes, and at most {LARGEST_WEIGHTS - 1} are supported"
     if any(kernel.groups[0] >= MOST_TASKS for kernel in plan.kernels):
         yield "a kernel has too many tasks"
+    if any(stack_bytes(exe.sources[kernel.source]) > LARGEST_STACK for kernel in plan.kernels):
+        yield f"a kernel takes more than {LARGEST_STACK} bytes of stack"
     if uses_tiles(plan):
         yield f"{plan.target} has tile registers (AMX), which a program must ask its system for: choose cpu:x86-64-v4"

@@ -145,4 +145,10 @@ def large(rows: int = 5600) -> onnx.ModelProto:
     return model([node("MatMul", ["x", "w"], ["y"])], [value("x", [1, rows])], [value("y", [1, rows])], {"w": weights})
 
 
+def convolution() -> onnx.ModelProto:
+    """One that Winograd's algorithm suits."""
+    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    return model(nodes, [value("x", [1, 64, 56, 56])], [value("y", [1, 64, 56, 56])], {"w": _weights(64, 64, 3, 3)})
+
+
 MODELS = {one.__name__: one for one in (classifier, quantized, transformer, recurrent, odd)}

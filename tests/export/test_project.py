@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from gpucomp.codegen.llvm.ir.launch_list import RUNNER
-from gpucomp.export import layout
+from gpucomp.export import layout, refusals
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.runtime.native import address_of
 from tests.export.built import COMPILERS, SHARE, WARNINGS, WORK, Library, Project, Share, cmake, run, table
-from tests.export.models import MODELS, classifier, large, recurrent
+from tests.export.models import MODELS, classifier, convolution, large, recurrent
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the machine code is ELF"),
@@ -325,6 +325,62 @@ def test_small_work_is_left_to_one_thread(tmp_path):
     with pytest.MonkeyPatch.context() as patches:
         patches.setattr(layout, "SHARED_NS", 0.0)
         assert any(row.shared for row in layout.layout_of(project.exe.plan, project.exe.weights).launches)
+
+
+STACK = """
+#include "NAME.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define NBYTES (8u << 20)
+static int result;
+static void *run_it(void *arena)
+{
+    static float x[UPPER_INPUT_x], y[UPPER_OUTPUT_y];
+    NAME_inputs inputs = {x};
+    NAME_outputs outputs = {y};
+    result = NAME_run(arena, &inputs, &outputs, NULL);
+    return NULL;
+}
+int main(void)
+{
+    size_t nbytes = NAME_arena_size(), untouched = 0;
+    void *arena = aligned_alloc(64, nbytes);
+    unsigned char *stack = aligned_alloc(4096, NBYTES);
+    memset(stack, 0xA5, NBYTES);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, stack, NBYTES);
+    result = NAME_init(arena, nbytes, NAME_weights);
+    pthread_create(&thread, &attributes, run_it, arena);
+    pthread_join(thread, NULL);
+    while (stack[untouched] == 0xA5)
+        ++untouched;
+    printf("%zu %d\\n", NBYTES - untouched, UPPER_STACK);
+    return result;
+}
+"""
+OF_THE_SYSTEM = 4096  # bytes of a thread's stack that are glibc's own
+
+
+def test_a_run_takes_no_more_stack_than_the_header_says(tmp_path):
+    """Of a convolution by Winograd's algorithm, which takes the most."""
+    project = Project(convolution(), tmp_path, "conv")
+    assert "winograd" in {kernel.family.rpartition("/")[2] for kernel in project.exe.plan.kernels}
+    (tmp_path / "main.c").write_text(STACK.replace("NAME", "conv").replace("UPPER", "CONV"))
+    run("gcc", "-D_GNU_SOURCE", "-O1", "main.c", *project.compiled("-O2"), "-pthread", "-o", "main", cwd=tmp_path)
+
+    taken, told = map(int, run(tmp_path / "main").split())
+
+    assert 100_000 < taken - OF_THE_SYSTEM <= told
+    assert told < 2 * taken
+
+
+def test_the_pool_has_more_stack_than_a_model_takes(projects):
+    header = (projects("classifier").folder / "gpucomp_pool.h").read_text()
+    assert int(re.search(r"GPUCOMP_POOL_STACK (\d+)", header)[1]) > refusals.LARGEST_STACK + OF_THE_SYSTEM
 
 
 @pytest.mark.slow
