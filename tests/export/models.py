@@ -151,4 +151,17 @@ def convolution() -> onnx.ModelProto:
     return model(nodes, [value("x", [1, 64, 56, 56])], [value("y", [1, 64, 56, 56])], {"w": _weights(64, 64, 3, 3)})
 
 
-MODELS = {one.__name__: one for one in (classifier, quantized, transformer, recurrent, odd)}
+def bare() -> onnx.ModelProto:
+    """No kernel at all, and tensors without elements."""
+    nodes = [node("Identity", ["x"], ["y"]), node("Identity", ["none"], ["nothing"])]
+    inputs = [value("x", [2, 3]), value("none", [0, 4])]
+    return model(nodes, inputs, [value("y", [2, 3]), value("nothing", [0, 4])])
+
+
+def constant() -> onnx.ModelProto:
+    """No inputs."""
+    nodes = [node("Identity", ["w"], ["y"])]
+    return model(nodes, [], [value("y", [4, 5])], {"w": _weights(4, 5)})
+
+
+MODELS = {one.__name__: one for one in (classifier, quantized, transformer, recurrent, odd, bare, constant)}
