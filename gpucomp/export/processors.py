@@ -8,7 +8,7 @@ from gpucomp.artifact.plan import Plan
 from gpucomp.targets.isa import TILES, X86_64, Isa, isa_of
 
 # Where cpuid tells an x86 feature: the C variable, and the bit (Intel's manual 325462, volume 2A, CPUID; AMD's 24594, appendix E)
-_CPUID = {
+CPUID = {
     "sse3": ("leaf1[2]", 0),
     "ssse3": ("leaf1[2]", 9),
     "cx16": ("leaf1[2]", 13),
@@ -62,9 +62,9 @@ def checks(plan: Plan) -> list[Check]:
     needed += [f for f in sorted(plan.features) if f not in needed]
     found: dict[str, list[str]] = {}
     for feature in needed:
-        found.setdefault(_CPUID[feature][0], []).append(feature)
+        found.setdefault(CPUID[feature][0], []).append(feature)
     made = [
-        Check(words, hex(sum(1 << _CPUID[f][1] for f in features)), ", ".join(features))
+        Check(words, hex(sum(1 << CPUID[f][1] for f in features)), ", ".join(features))
         for words, features in found.items()
     ]
     saved = sum(bits for feature, bits in _SAVED.items() if feature in needed)

@@ -11,9 +11,10 @@ import pytest
 import gpucomp
 from gpucomp import cli
 from gpucomp.artifact.plan import Plan
+from gpucomp.device.processor import flags
 from gpucomp.errors import DeviceError, UnsupportedError, UsageError
 from gpucomp.export.names import Picture, members, picture_in, project_name
-from gpucomp.export.processors import checks, compiler_of, uses_tiles
+from gpucomp.export.processors import CPUID, checks, compiler_of, uses_tiles
 from gpucomp.export.project import export_c
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
@@ -296,6 +297,49 @@ def test_names_come_from_files():
     assert project_name("", "int") == "int_model"
     assert project_name("", "模型") == "model"
     assert project_name("Net2", "anything") == "Net2"
+
+
+# Linux's names of features, where they are others
+OF_LINUX = {
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "lahf": "lahf_lm",
+    "lzcnt": "abm",
+    "avx512vnni": "avx512_vnni",
+    "avx512fp16": "avx512_fp16",
+    "avx512bf16": "avx512_bf16",
+    "avxvnni": "avx_vnni",
+}
+ASKS = """
+#include <cpuid.h>
+#include <stdio.h>
+int main(void)
+{
+    unsigned leaf1[4], leaf7[4] = {0}, leaf71[4] = {0}, extended[4] = {0};
+    __cpuid(1, leaf1[0], leaf1[1], leaf1[2], leaf1[3]);
+    __cpuid_count(7, 0, leaf7[0], leaf7[1], leaf7[2], leaf7[3]);
+    if (leaf7[0] >= 1)
+        __cpuid_count(7, 1, leaf71[0], leaf71[1], leaf71[2], leaf71[3]);
+    __cpuid(0x80000001u, extended[0], extended[1], extended[2], extended[3]);
+    LINES
+    return 0;
+}
+"""
+
+
+@ON_X86
+@pytest.mark.skipif(not COMPILERS, reason="no C compiler is installed")
+def test_features_are_where_linux_finds_them(tmp_path):
+    lines = [f'printf("{name} %u\\n", {words} >> {bit} & 1);' for name, (words, bit) in CPUID.items()]
+    (tmp_path / "asks.c").write_text(ASKS.replace("LINES", "\n    ".join(lines)))
+    run(COMPILERS[0], "asks.c", "-o", "asks", cwd=tmp_path)
+
+    found = dict(line.split() for line in run(tmp_path / "asks").splitlines())
+
+    assert found.pop("osxsave") == "1"  # Linux does not list it
+    assert found == {name: str(int(OF_LINUX.get(name, name) in flags())) for name in found}
+    assert "1" in found.values()
 
 
 def plan_of(target: str) -> Plan:
