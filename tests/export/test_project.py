@@ -1,9 +1,12 @@
 """An exported C project gives the bits of ``Executable.run``, and asks nothing of the system but memory functions."""
 
+import ctypes
+import errno
 import re
 import shutil
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from gpucomp.codegen.llvm.ir.launch_list import RUNNER
 from gpucomp.export import layout, refusals
 from gpucomp.runtime.inputs import random_inputs
-from gpucomp.runtime.native import address_of
+from gpucomp.runtime.native import address_of, aligned
 from tests.export.built import COMPILERS, SHARE, WARNINGS, WORK, Library, Project, Share, cmake, run, table
 from tests.export.models import MODELS, classifier, convolution, large, recurrent
 
@@ -232,6 +235,70 @@ def test_nothing_behind_the_arena_is_written(libraries):
         assert library.c_init(address_of(arena), library.size(), address_of(library.weights)) == 0
         library.run(arena, random_inputs(library.project.exe.inputs, 1))
         assert (arena[library.size() :] == 0xA5).all(), name
+
+
+@pytest.fixture
+def pool(libraries):
+    """``gpucomp_pool`` of three threads: its share, and the functions of the library that has it."""
+    c = libraries("classifier").c
+    c.gpucomp_pool_size.restype = ctypes.c_size_t
+    c.gpucomp_pool_begin.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
+    c.gpucomp_pool_share.restype, c.gpucomp_pool_share.argtypes = Share, [ctypes.c_void_p]
+    c.gpucomp_pool_end.restype, c.gpucomp_pool_end.argtypes = None, [ctypes.c_void_p]
+    memory = aligned((c.gpucomp_pool_size(),), np.dtype(np.uint8))
+    assert c.gpucomp_pool_begin(address_of(memory), len(memory), 3) == 0
+    yield c.gpucomp_pool_share(address_of(memory)), c
+    c.gpucomp_pool_end(address_of(memory))
+
+
+def test_one_pool_serves_several_models_at_a_time(pool, libraries):
+    """A run that finds it busy does its work alone."""
+    share, _ = pool
+    wrong = []
+
+    def work(library):
+        inputs = random_inputs(library.project.exe.inputs, 4)
+        expected = library.project.exe.run(inputs)
+        arena = library.ready()
+        for _ in range(100):
+            found = library.run(arena, inputs, share)
+            wrong.extend(name for name, array in expected.items() if found[name].tobytes() != array.tobytes())
+
+    threads = [
+        threading.Thread(target=work, args=(libraries(name),)) for name in ("classifier", "transformer", "recurrent")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not wrong
+
+
+def test_every_task_is_done_once_by_several_threads(pool):
+    share, _ = pool
+    done, who = [], set()
+
+    @WORK
+    def note(job, first, last):
+        done.extend(range(first, last))
+        who.add(threading.get_ident())
+        time.sleep(0.001)
+
+    for tasks in (1, 2, 3, 97, 1000):
+        done.clear()
+        share.run(share.pool, ctypes.cast(note, ctypes.c_void_p), None, tasks)
+        assert sorted(done) == list(range(tasks))
+    assert len(who) > 1
+
+
+def test_a_pool_that_cannot_be_is_refused(pool):
+    _, c = pool
+    memory = aligned((c.gpucomp_pool_size() + 64,), np.dtype(np.uint8))
+    at, nbytes = address_of(memory), c.gpucomp_pool_size()
+    wrong = [(None, nbytes, 2), (at + 8, nbytes, 2), (at, nbytes - 1, 2), (at, nbytes, 0), (at, nbytes, 65)]
+
+    assert [c.gpucomp_pool_begin(*given) for given in wrong] == [errno.EINVAL] * len(wrong)
 
 
 def test_what_is_wrong_with_a_call_is_told(libraries):
