@@ -35,7 +35,8 @@ LAYERS = (
     ("gpucomp.compiler",),
     ("gpucomp.report", "gpucomp.backend", "gpucomp.loading", "gpucomp.plugins"),
     ("gpucomp.model_cache", "gpucomp.compiling", "gpucomp.tuning"),
-    ("gpucomp.ort", "gpucomp.serving"),  # what programs and clients of other systems find their way by
+    # what programs and clients of other systems find their way by
+    ("gpucomp.ort", "gpucomp.serving", "gpucomp.export"),
     # the package itself imports its parts when they are asked for
     ("gpucomp.cli", "gpucomp.kernel_bench", "gpucomp", "gpucomp.__main__"),
     ("gpucomp.torch",),

@@ -10,7 +10,7 @@ import ctypes
 import mmap
 import platform
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpucomp.artifact.relocations import GOT, MACHINES, SIZES, apply
@@ -29,6 +29,7 @@ PAGE = mmap.PAGESIZE
 LARGEST = 1 << 30
 READ_PROTECTION, EXECUTE_PROTECTION = 1, 4
 GLOBAL = 1
+LINKED = {243: "riscv64"}  # objects for these are for a linker of others: nothing here relocates or runs them
 
 
 def _damaged(what: str) -> ArtifactError:
@@ -61,7 +62,7 @@ class _Symbol:
 class _Object:
     """One parsed object: sections and symbols. Every offset has been checked to be inside the file."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, machines: Mapping[int, str] = MACHINES) -> None:
         self.data = data
         if len(data) < HEADER.size or len(data) > LARGEST:
             raise _damaged(f"{len(data)} bytes are not an object file")
@@ -70,8 +71,8 @@ class _Object:
         entry, count, names = fields[11:]
         if identity[:6] != b"\x7fELF\x02\x01":
             raise _damaged("not a 64-bit little-endian ELF file")
-        if kind != RELOCATABLE or machine not in MACHINES:
-            known = " or ".join(MACHINES.values())
+        if kind != RELOCATABLE or machine not in machines:
+            known = " or ".join(machines.values())
             raise _damaged(f"type {kind} for machine {machine}; expected a relocatable object for {known}")
         self.machine = machine
         if entry != SECTION.size or not 0 < count < SPECIAL or sections_at + count * SECTION.size > len(data):
@@ -122,8 +123,8 @@ class _Object:
 
 
 def undefined_symbols(data: bytes) -> list[str]:
-    """The names of the symbols that an object needs from elsewhere."""
-    symbols = _Object(data).symbols
+    """The names of the symbols that an object needs from elsewhere. It may be for a machine of ``LINKED`` too."""
+    symbols = _Object(data, MACHINES | LINKED).symbols
     return sorted(s.name for s in symbols if s.name and s.section in (UNDEFINED, COMMON))
 
 

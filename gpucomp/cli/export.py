@@ -1,31 +1,42 @@
-"""``gpucomp export``: a model for a server of others."""
+"""``gpucomp export``: a model for a server of others, or as a C project."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 
-from gpucomp import config
 from gpucomp.cli import tensors
-from gpucomp.cli.options import PRECISION_HELP, SHAPES_HELP, TARGET_HELP
+from gpucomp.cli.opening import open_model
+from gpucomp.cli.options import ModelOptions, model_options
 from gpucomp.cli.progress import progress
-from gpucomp.ir.precision import PRECISIONS
+from gpucomp.errors import UsageError
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@model_options
+@click.option(
+    "--output",
+    "-o",
+    "project",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write a C project into this folder. For processors.",
+)
+@click.option(
+    "--name", default="", metavar="NAME", help="With -o: the prefix of all names in C. Default: from the model's file."
+)
 @click.option(
     "--triton",
     "folder",
-    required=True,
     type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="Write it into this model repository, for Triton's Python backend.",
 )
-@click.option("--target", metavar="TARGET", help=TARGET_HELP)
-@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help=SHAPES_HELP)
-@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help=PRECISION_HELP)
 @click.option(
     "--max-batch",
     type=click.IntRange(1, 4096),
@@ -36,26 +47,60 @@ from gpucomp.ir.precision import PRECISIONS
 )
 @click.option("--independent-rows", is_flag=True, help="With --max-batch: say that rows do not change each other.")
 def export(
-    model: Path,
-    folder: Path,
-    target: str | None,
-    shapes: tuple[str, ...],
-    precision: str,
+    how: ModelOptions,
+    project: Path | None,
+    name: str,
+    folder: Path | None,
     max_batch: int,
     independent_rows: bool,
 ) -> None:
-    """Write MODEL (.onnx or .gpuc) with what another inference server needs to run it."""
+    """Write MODEL (.onnx or .gpuc) as a C project, or with what another inference server needs to run it."""
+    if (project is None) == (folder is None):
+        raise UsageError("one of -o FOLDER, for a C project, and --triton FOLDER expected", code="GPC2063")
+    if project is not None:
+        if max_batch > 1 or independent_rows:
+            raise UsageError("--max-batch and --independent-rows are for --triton", code="GPC2063")
+        paths = _as_c(how, project, name)
+    else:
+        assert folder is not None
+        paths = _for_triton(how, folder, name, max_batch, independent_rows)
+    for path in paths:
+        click.echo(f"written   {path}")
+
+
+def _as_c(how: ModelOptions, project: Path, name: str) -> list[Path]:
+    from gpucomp.export.project import export_c
+
+    exe = open_model(how)
+
+    def here(inputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        return open_model(replace(how, target="cpu")).run(inputs)
+
+    elsewhere = here if how.model.suffix != ".gpuc" else None
+    with progress(f"exporting {how.model.name}"):
+        return export_c(exe, project, name=name, model=how.model.name, elsewhere=elsewhere)
+
+
+def _for_triton(how: ModelOptions, folder: Path, name: str, max_batch: int, independent_rows: bool) -> list[Path]:
     from gpucomp.serving.export import export_triton
 
-    with progress(f"compiling {model.name}"):
+    if name:
+        raise UsageError("--name is for -o: Triton's model has the name of the file", code="GPC2063")
+    late = {
+        "--constants": bool(how.constants),
+        "--keep-fp32": bool(how.keep_fp32),
+        "--records": how.records is not None,
+    }
+    if given := " and ".join(option for option, is_given in late.items() if is_given):
+        raise UsageError(f"{given} with --triton: compile the model with it, and export the .gpuc file", code="GPC2063")
+    with progress(f"compiling {how.model.name}"):
         place = export_triton(
-            model,
+            how.model,
             folder,
-            target=target or config.current().target,
-            shapes=tensors.parse_shapes(shapes),
-            precision=precision,
+            target=how.target_name,
+            shapes=tensors.parse_shapes(how.shapes),
+            precision=how.precision,
             max_batch=max_batch,
             independent=independent_rows,
         )
-    for path in sorted(path for path in place.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
-        click.echo(f"written   {path}")
+    return sorted(path for path in place.rglob("*") if path.is_file() and "__pycache__" not in path.parts)

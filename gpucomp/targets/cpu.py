@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -18,7 +18,7 @@ from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote, sev
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import llvm_object, processors
 from gpucomp.targets.cache import KernelCache
-from gpucomp.targets.isa import ISAS, KNOWN, LLVM_NAMES, isa_of
+from gpucomp.targets.isa import ISAS, KNOWN, LLVM_FEATURES, LLVM_NAMES, isa_of
 from gpucomp.targets.llvm_build import Build
 
 
@@ -37,9 +37,9 @@ def _host() -> Target:
     if processor.tiles_refused():
         features = frozenset(f for f in features if not f.startswith("amx-"))
     features -= frozenset(processor.missing(features))  # features that the kernel does not report or a filter hides
-    isa = next((isa for isa in ISAS if isa.needed in features), None)
+    isa = next((isa for isa in ISAS if isa.loads and isa.needed in features), None)
     if isa is None:
-        known = ", ".join(f"{isa.name} with {isa.needed}" for isa in ISAS)
+        known = ", ".join(f"{isa.name} with {isa.needed}" for isa in ISAS if isa.loads)
         raise DeviceError(f"target cpu: this processor is not supported; supported are {known}", code="GPC5010")
     name = llvm.get_host_cpu_name()
     limits = isa.limits(features, processor.second_cache(), name)
@@ -65,11 +65,10 @@ def named(name: str) -> Target:
 
 
 def _feature_string(target: Target) -> str:
-    """LLVM's feature string: the host's for ``cpu``; empty for a named processor, whose name implies its features."""
-    if target.name != "cpu":
-        return ""
-    features: str = llvm.get_host_cpu_features().flatten()
-    return features
+    """LLVM's feature string: the host's for ``cpu``; a named processor's name implies its features."""
+    host: str = llvm.get_host_cpu_features().flatten() if target.name == "cpu" else ""
+    parts = (host, isa_of(target.features).features, LLVM_FEATURES.get(target.arch, ""))
+    return ",".join(part for part in parts if part)
 
 
 def _arguments(target: Target) -> tuple[str, str, str]:
@@ -117,8 +116,25 @@ def compile_text(text: str, target: Target) -> bytes:
     try:
         return _defined(llvm_object.object_of(text, *_arguments(target)))
     except RuntimeError as error:
-        lines = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()
-        raise KernelBuildError(f"LLVM refuses a kernel: {lines[0]}", code="GPC5101") from error
+        raise _refused(error) from error
+
+
+def linked(sources: Mapping[str, KernelSource], target: Target) -> bytes:
+    """One ELF object of kernels, for a linker of others: ``void NAME(void **arguments, int64_t first, int64_t last)`` for each
+    name of ``sources``. It has no undefined symbols. Raises ``KernelBuildError`` if LLVM refuses a kernel.
+    """
+    texts = [
+        (module_text([source], target, runner=False), {f"{source.name}.call": name}) for name, source in sources.items()
+    ]
+    try:
+        return _defined(llvm_object.linked_object(texts, *_arguments(target)))
+    except RuntimeError as error:
+        raise _refused(error) from error
+
+
+def _refused(error: RuntimeError) -> KernelBuildError:
+    lines = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()
+    return KernelBuildError(f"LLVM refuses a kernel: {lines[0]}", code="GPC5101")
 
 
 def _defined(binary: bytes) -> bytes:

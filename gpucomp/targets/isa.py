@@ -46,6 +46,8 @@ class Isa:
     vectors     (feature, bytes of a vector, vector registers), the widest first; the last row is the fallback
     processors  the features of the processors that ``cpu:NAME`` accepts
     core        used for processors that are not in ``CORES``
+    features    LLVM's features of all generated code, besides the processor's
+    loads       whether gpucomp runs its code; that of others becomes C projects only
     """
 
     name: str
@@ -56,6 +58,8 @@ class Isa:
     vectors: tuple[tuple[str, int, int], ...]
     processors: Mapping[str, frozenset[str]] = field(hash=False)
     core: Core = ORDINARY
+    features: str = ""
+    loads: bool = True
 
     def limits(self, features: frozenset[str], cache_bytes: int = 1 << 20, processor: str = "") -> Limits:
         """``cache_bytes`` is the size of the L2 cache; ``processor`` is the LLVM name."""
@@ -125,12 +129,31 @@ AARCH64 = Isa(
         ARMV8,
     ),
     core=Core(ways=16),
+    features="+reserve-x18",  # Android, Apple and Windows keep x18 for themselves: one object runs on all of them
 )
-ISAS = (X86_64, AARCH64)
+# As Linux distributions have it: RV64GC, and with the vector extension, whose registers have at least 16 bytes. Without it, four
+# registers hold what is one vector here.
+RISCV64 = Isa(
+    name="riscv64",
+    triple="riscv64-unknown-linux-gnu",
+    needed="d",
+    wait="fence seq_cst",
+    cycles="call i64 @llvm.readcyclecounter()",
+    vectors=(("v", 16, 32), ("d", 16, 8)),
+    processors={"rv64gc": frozenset({"d"}), "rv64gcv": frozenset({"d", "v"})},
+    features="+m,+a,+f,+d,+c",
+    loads=False,
+)
+ISAS = (X86_64, AARCH64, RISCV64)
 KNOWN = frozenset[str]().union(*(f for isa in ISAS for f in isa.processors.values()))
-LLVM_NAMES = {"armv8-a": "generic"}  # processors that have another name here
+LLVM_NAMES = {
+    "armv8-a": "generic",
+    "rv64gc": "generic-rv64",
+    "rv64gcv": "generic-rv64",
+}  # processors that have another name here
+LLVM_FEATURES = {"rv64gcv": "+v"}  # what their other name does not imply
 
 
 def isa_of(features: frozenset[str]) -> Isa:
     """The instruction set with these features."""
-    return AARCH64 if AARCH64.needed in features else X86_64
+    return next((isa for isa in ISAS if isa.needed in features), X86_64)

@@ -8,6 +8,7 @@ are triple, processor and features.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import BinaryIO
 
@@ -64,6 +65,32 @@ def object_of(text: str, triple: str, processor: str, features: str) -> bytes:
     """The object. Raises ``RuntimeError`` with LLVM's reason."""
     machine = machine_of(triple, processor, features)
     made: bytes = machine.emit_object(optimised(text, triple, machine))
+    return made
+
+
+def linked_object(texts: Sequence[tuple[str, Mapping[str, str]]], triple: str, processor: str, features: str) -> bytes:
+    """One object of several texts, whose functions are compiled as ``object_of`` compiles them alone.
+
+    Each text comes with the functions that the object exports, by what they are called there. They are hidden, so a library that
+    they are linked into does not export them. Everything else is local. Raises ``RuntimeError`` with LLVM's reason.
+    """
+    whole = None
+    for text, exported in texts:
+        module = optimised(text, triple, machine_of(triple, processor, features))
+        for value in [*module.functions, *module.global_variables]:
+            if value.is_declaration:
+                continue
+            if value.name in exported:
+                value.visibility = "hidden"
+                value.name = exported[value.name]
+            else:
+                value.linkage = "internal"
+        if whole is None:
+            whole = module
+        else:
+            whole.link_in(module)
+    machine = machine_of(triple, processor, features)
+    made: bytes = machine.emit_object(whole if whole is not None else optimised("", triple, machine))
     return made
 
 

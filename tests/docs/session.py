@@ -62,6 +62,7 @@ SMALLER: dict[str, tuple[str, ...]] = {
     "gpucomp tune model.onnx --budget 20m --records": ONE_TRIAL,
     "gpucomp tune model.onnx --dry-run": (),
 }
+AS_THEY_ARE = ("cp", "mkdir", "openssl", "cmake", "cc")  # these run, and programs that a page has built
 TO_BE_CONTINUED = 3  # exit status of bench.gpu: its time is over
 # These do not run, for a reason. What can be is checked: arguments by the program's own parser, goals by make.
 NOT_HERE = {
@@ -135,6 +136,8 @@ class Session:
             code = compile("\n" * block.line + text, block.page, "exec", dont_inherit=True)
             if block.runs:
                 exec(code, self.namespace)
+        elif block.language == "c" and block.title:
+            Path(block.title).write_text(block.text, encoding="utf-8")
         elif block.language == "sh":
             for command in commands(block):
                 if block.runs:
@@ -163,8 +166,10 @@ class Session:
             subprocess.run(["make", "--dry-run", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         elif program == "python":
             self._python(words)
-        elif program in ("cp", "mkdir", "openssl"):
-            subprocess.run([program, *words], check=True, stderr=subprocess.DEVNULL)
+        elif program in AS_THEY_ARE or Path(program).is_file():
+            if shutil.which(program) is None:
+                pytest.skip(f"{program} is not installed")
+            subprocess.run([program, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         else:
             assert program in NOT_HERE, f"the tests do not know how to run {program}"
 

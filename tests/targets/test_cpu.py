@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from gpucomp import config
-from gpucomp.artifact.elf import Image, split
+from gpucomp.artifact.elf import LINKED, Image, split, undefined_symbols
+from gpucomp.artifact.relocations import MACHINES
 from gpucomp.codegen.llvm import emit
 from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, UsageError
@@ -24,6 +25,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cpu, llvm_build, llvm_object
 from gpucomp.targets.cache import KernelCache
+from gpucomp.targets.isa import ISAS
 from tests.native import default_schedule
 
 
@@ -270,3 +272,30 @@ def test_what_the_system_does_not_name_is_not_used(monkeypatch):
     monkeypatch.setattr(cpu.processor, "missing", lambda features: [hidden] if hidden in features else [])
 
     assert cpu._host.__wrapped__().features == there - {hidden}
+
+
+def test_code_is_loaded_for_the_machines_whose_relocations_are_known():
+    assert {isa.name for isa in ISAS if isa.loads} == set(MACHINES.values())
+    assert {isa.name for isa in ISAS if not isa.loads} == set(LINKED.values())
+
+
+def test_one_object_of_several_kernels_has_their_names_and_no_others():
+    sources = {
+        f"net_{number}": KernelSource(name, "llvm", NOTHING % name, Geometry((1, 1, 1)))
+        for number, name in enumerate("ab")
+    }
+
+    data = cpu.linked(sources, cpu.named("cpu:x86-64-v2"))
+
+    assert undefined_symbols(data) == []
+    image = Image(len(data).to_bytes(8, "little") + data)
+    assert [name for name in ("net_0", "net_1", "a", "b", "a.call", "gc_run") if image.has(name)] == ["net_0", "net_1"]
+
+
+def test_llvm_refuses_one_of_several_kernels():
+    wrong = KernelSource("a", "llvm", "define void @a(i64 %first, i64 %last) #0 { nonsense }", Geometry((1, 1, 1)))
+    with pytest.raises(KernelBuildError, match="GPC5101 LLVM refuses a kernel"):
+        cpu.linked({"net_0": wrong}, cpu.named("cpu:x86-64-v2"))
+
+
+NOTHING = "define void @%s(i64 %%first, i64 %%last) #0 {\n  ret void\n}\n"

@@ -1,0 +1,139 @@
+"""Names of a C program: identifiers from a model's names, and what comments may say of these."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpucomp.errors import quote, wrong_argument
+from gpucomp.ir.types import NAMED
+from gpucomp.runtime.inputs import TensorSpec
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+# keywords and macros of C11 and of C++20, which may include the header
+_WORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class co_await co_return
+co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast
+else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short signed sizeof
+static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
+unsigned using virtual void volatile wchar_t while xor xor_eq NULL linux unix main errno
+"""
+RESERVED = frozenset(re.findall(r"\S+", _WORDS))
+_C_TYPES = {
+    "f64": "double",
+    "f32": "float",
+    "f16": "uint16_t",
+    "bf16": "uint16_t",
+    **{f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}_t" for sign in "iu" for bits in (8, 16, 32, 64)},
+    "i4": "int8_t",
+    "i2": "int8_t",
+}  # any other type is uint8_t
+# how the self-test compares numbers of a type
+_LETTERS = {"f64": "d", "f32": "f", "f16": "h", "bf16": "b", "i8": "s", "u8": "s"}
+
+
+@dataclass(frozen=True)
+class CTensor:
+    """An input or output of the C program. ``recorded`` is where the self-test's data has it, in bytes."""
+
+    kind: str
+    name: str
+    member: str
+    dtype: str
+    extents: tuple[int, ...]
+    recorded: int = 0
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.extents)
+
+    @property
+    def itemsize(self) -> int:
+        return NAMED[self.dtype].nbytes
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * self.itemsize
+
+    @property
+    def ctype(self) -> str:
+        return _C_TYPES.get(self.dtype, "uint8_t")
+
+    @property
+    def letter(self) -> str:
+        return _LETTERS.get(self.dtype, "x")
+
+    @property
+    def shape(self) -> str:
+        return " x ".join(map(str, self.extents)) or "one number"
+
+    @property
+    def told(self) -> str:
+        return f"{commented(self.name)}: {self.dtype}[{','.join(map(str, self.extents))}], {self.nbytes} bytes"
+
+
+def commented(text: str) -> str:
+    """``text`` for a comment, which it cannot end, or a page."""
+    return re.sub(r"[^A-Za-z0-9 .,:+=_x\[\]()/-]|/(?=\*)", "?", text)[:100]
+
+
+def project_name(given: str, stem: str) -> str:
+    """The name of the C program: ``given``, or one from the name of the model's file.
+
+    Raises ``UsageError`` (GPC2060) for a given name that is no identifier of C.
+    """
+    if not given:
+        found = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_").lower()[:40]
+        found = found if found[:1].isalpha() else f"model_{found}".rstrip("_")
+        return f"{found}_model" if found in RESERVED or found in FILES else found
+    if not NAME.fullmatch(given) or given in RESERVED or given in FILES:
+        raise wrong_argument(
+            f"name {quote(given)}: an identifier of C expected, which begins all names of the project", code="GPC2060"
+        )
+    return given
+
+
+# names of the project's other files and programs
+FILES = frozenset(("gpucomp_share", "gpucomp_pool", "selftest", "selftest_data", "example", "test", "all", "install"))
+
+
+def members(kind: str, specs: Sequence[TensorSpec]) -> list[CTensor]:
+    """The tensors with an identifier each, no two alike."""
+    found: list[CTensor] = []
+    taken: set[str] = set()
+    for number, spec in enumerate(specs):
+        base = re.sub(r"[^A-Za-z0-9_]+", "_", spec.name).strip("_")[:60]
+        base = base if base[:1].isalpha() and base not in RESERVED else f"{kind.lower()}_{base or number}"
+        name, more = base, 2
+        while name in taken:
+            name, more = f"{base}_{more}", more + 1
+        taken.add(name)
+        found.append(CTensor(kind, spec.name, name, spec.dtype, tuple(map(int, spec.shape))))
+    return found
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An input that a picture fits: of ``width`` x ``height`` pixels; ``last`` if the channels are the last dimension."""
+
+    member: str
+    ctype: str
+    channels: int
+    height: int
+    width: int
+    last: bool
+
+
+def picture_in(inputs: Sequence[CTensor]) -> Picture | None:
+    """The only input as a picture, if it can be one: of one or three channels, of f32 or of bytes."""
+    if len(inputs) != 1 or inputs[0].dtype not in ("f32", "u8") or len(inputs[0].extents) != 4:
+        return None
+    tensor, (batch, a, b, c) = inputs[0], inputs[0].extents
+    if batch != 1 or (a not in (1, 3) and c not in (1, 3)) or not tensor.elements:
+        return None
+    last = a not in (1, 3)
+    channels, height, width = (c, a, b) if last else (a, b, c)
+    return Picture(tensor.member, tensor.ctype, channels, height, width, last)

@@ -1,0 +1,122 @@
+"""What a C program asks a processor before it runs code for a target, and how its compiler tells what it compiles for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpucomp.artifact.plan import Plan
+from gpucomp.targets.isa import TILES, X86_64, Isa, isa_of
+
+# Where cpuid tells an x86 feature: the C variable, and the bit (Intel's manual 325462, volume 2A, CPUID; AMD's 24594, appendix E)
+CPUID = {
+    "sse3": ("leaf1[2]", 0),
+    "ssse3": ("leaf1[2]", 9),
+    "cx16": ("leaf1[2]", 13),
+    "sse4.1": ("leaf1[2]", 19),
+    "sse4.2": ("leaf1[2]", 20),
+    "popcnt": ("leaf1[2]", 23),
+    "lahf": ("extended[2]", 0),
+    "fma": ("leaf1[2]", 12),
+    "movbe": ("leaf1[2]", 22),
+    "osxsave": ("leaf1[2]", 27),
+    "avx": ("leaf1[2]", 28),
+    "f16c": ("leaf1[2]", 29),
+    "lzcnt": ("extended[2]", 5),
+    "bmi1": ("leaf7[1]", 3),
+    "avx2": ("leaf7[1]", 5),
+    "bmi2": ("leaf7[1]", 8),
+    "avx512f": ("leaf7[1]", 16),
+    "avx512dq": ("leaf7[1]", 17),
+    "avx512cd": ("leaf7[1]", 28),
+    "avx512bw": ("leaf7[1]", 30),
+    "avx512vl": ("leaf7[1]", 31),
+    "avx512vnni": ("leaf7[2]", 11),
+    "avx512fp16": ("leaf7[3]", 23),
+    "avxvnni": ("leaf71[0]", 4),
+    "avx512bf16": ("leaf71[0]", 5),
+}
+# The levels of the x86-64 psABI, section 3.1.1: what is in each beyond the one before, by the feature that our targets know it by
+_LEVELS = {
+    "sse4.1": ("sse3", "ssse3", "cx16", "sse4.1", "sse4.2", "popcnt", "lahf"),
+    "avx2": ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt", "movbe", "osxsave"),
+    "avx512f": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+}
+# registers that the system saves (XCR0): those of AVX, and those of AVX-512
+_SAVED = {"avx": 0x6, "avx512f": 0xE0}
+
+
+@dataclass(frozen=True)
+class Check:
+    """The bits ``bits`` of the C variable ``words`` have to be set. ``told`` has their names."""
+
+    words: str
+    bits: str
+    told: str
+
+
+def checks(plan: Plan) -> list[Check]:
+    """What ``init`` checks; nothing for an instruction set that has no parts."""
+    if isa_of(frozenset(plan.features)) is not X86_64:
+        return []
+    needed = [f for level, members in _LEVELS.items() if level in plan.features for f in members]
+    needed += [f for f in sorted(plan.features) if f not in needed]
+    found: dict[str, list[str]] = {}
+    for feature in needed:
+        found.setdefault(CPUID[feature][0], []).append(feature)
+    made = [
+        Check(words, hex(sum(1 << CPUID[f][1] for f in features)), ", ".join(features))
+        for words, features in found.items()
+    ]
+    saved = sum(bits for feature, bits in _SAVED.items() if feature in needed)
+    return [*made, *([Check("saved", hex(saved), "the system saves the registers")] if saved else [])]
+
+
+def uses_tiles(plan: Plan) -> bool:
+    """Whether the target has tile registers, which a process must ask Linux for."""
+    return bool(TILES & set(plan.features))
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """How C code is compiled for an instruction set.
+
+    architecture  a condition of C's preprocessor that is true where the code may be compiled
+    told          the instruction set, for readers
+    name          a compiler of Debian for it
+    cross         commands for another machine, each a line
+    """
+
+    architecture: str
+    told: str
+    name: str
+    cross: tuple[str, ...] = ()
+
+
+_QEMU = (
+    "cmake -S . -B build -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR={machine} \\",
+    "    -DCMAKE_C_COMPILER={machine}-linux-gnu-gcc -DCMAKE_CROSSCOMPILING_EMULATOR='qemu-{machine};-L;/usr/{machine}-linux-gnu'",
+    "cmake --build build && ctest --test-dir build",
+)
+_COMPILERS = {
+    "x86_64": Compiler(
+        "defined(__x86_64__) && defined(__ELF__)", "x86-64 (Linux, Android and other ELF systems)", "cc"
+    ),
+    "aarch64": Compiler(
+        "defined(__aarch64__) && defined(__ELF__)",
+        "64-bit Arm (Linux, Android and other ELF systems)",
+        "aarch64-linux-gnu-gcc",
+        tuple(line.format(machine="aarch64") for line in _QEMU),
+    ),
+    "riscv64": Compiler(
+        "defined(__riscv) && __riscv_xlen == 64 && defined(__riscv_float_abi_double) && defined(__ELF__)",
+        "64-bit RISC-V (RV64GC, lp64d)",
+        "riscv64-linux-gnu-gcc",
+        tuple(line.format(machine="riscv64") for line in _QEMU),
+    ),
+}
+
+
+def compiler_of(plan: Plan) -> Compiler:
+    """How C code is compiled for the instruction set of ``plan``."""
+    isa: Isa = isa_of(frozenset(plan.features))
+    return _COMPILERS[isa.name]

@@ -1,0 +1,65 @@
+"""What C code of a model does not do. All of it is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpucomp.artifact.plan import WEIGHT
+from gpucomp.errors import UnsupportedError, UsageError, quote, several
+from gpucomp.export.processors import uses_tiles
+from gpucomp.export.stack import stack_bytes
+from gpucomp.ir.types import STRING
+from gpucomp.runtime.any_shape import AnyShapeExecutable
+from gpucomp.runtime.executable import Executable
+
+LARGEST_WEIGHTS = 1 << 31  # bytes that code reaches from where it lies
+LARGEST_STACK = 7 << 20  # bytes: less than GPUCOMP_POOL_STACK of templates/pool.h.j2
+MOST_TASKS = (1 << 32) - 1  # of a launch
+
+
+def refuse(exe: Executable) -> None:
+    """Raise ``UnsupportedError`` (GPC4030) if ``exe`` does what C code does not, ``UsageError`` (GPC2061) if it is for no
+    processor.
+    """
+    kind = exe.target.partition(":")[0]
+    if kind != "cpu":
+        raise UsageError(
+            f"C code for {exe.target}: only processors have it, such as cpu:x86-64-v3 or cpu:cortex-a72", code="GPC2061"
+        )
+    if isinstance(exe, AnyShapeExecutable):
+        problems = ["each run decides its sizes: give one size with --shapes NAME:1x3x224x224"]
+    else:
+        problems = [*_on_the_host(exe), *_of_the_plan(exe)]
+    if problems:
+        more = f" (and {several(len(problems) - 1, 'other problem')})" if len(problems) > 1 else ""
+        raise UnsupportedError(
+            f"the model cannot be C code: {problems[0]}{more}", problems=tuple(problems), code="GPC4030"
+        )
+
+
+def _on_the_host(exe: Executable) -> Iterator[str]:
+    for launch in exe.plan.launches:
+        if launch.kernel < 0:
+            node = f" at node {quote(launch.nodes[0])}" if launch.nodes else ""
+            yield f"{launch.host}{node} runs on the host, in Python"
+    for operator, node in exe.dynamic_operators:
+        yield f"{operator} at node {quote(node)} runs on the host, in Python: its shape depends on values"
+
+
+def _of_the_plan(exe: Executable) -> Iterator[str]:
+    plan = exe.plan
+    named = {*plan.inputs, *plan.outputs}
+    for position, buffer in enumerate(plan.buffers):
+        if buffer.dtype == STRING.name and (position in named or buffer.kind == WEIGHT):
+            yield f"{quote(buffer.name)} is of strings"
+    for state in plan.states:
+        yield f"{quote(state.input)} is a state that a context keeps: compile the model without states"
+    weights = sum(buffer.nbytes for buffer in plan.buffers if buffer.kind == WEIGHT)
+    if weights >= LARGEST_WEIGHTS:
+        yield f"its weights have {weights} bytes, and at most {LARGEST_WEIGHTS - 1} are supported"
+    if any(kernel.groups[0] >= MOST_TASKS for kernel in plan.kernels):
+        yield "a kernel has too many tasks"
+    if any(stack_bytes(exe.sources[kernel.source]) > LARGEST_STACK for kernel in plan.kernels):
+        yield f"a kernel takes more than {LARGEST_STACK} bytes of stack"
+    if uses_tiles(plan):
+        yield f"{plan.target} has tile registers (AMX), which a program must ask its system for: choose cpu:x86-64-v4"
