@@ -30,11 +30,27 @@ def folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="gpucomp_rt."))
 
 
+_built: set[tuple[object, ...]] = set()
+
+
 def build(name: str, files: Sequence[Path], *options: str, compiler: str = "") -> Path:
-    """Compile and link ``files``; a warning is an error."""
+    """Compile and link ``files``, unless that was done before; a warning is an error."""
     target = folder() / name
     compiler = compiler or COMPILERS[0]
-    command = [compiler, *WARNINGS, f"-I{NATIVE / 'include'}", *options, *map(str, files), "-o", str(target), "-lpthread", "-lm"]
+    if (key := (name, compiler, options)) in _built:
+        return target
+    _built.add(key)
+    command = [
+        compiler,
+        *WARNINGS,
+        f"-I{NATIVE / 'include'}",
+        *options,
+        *map(str, files),
+        "-o",
+        str(target),
+        "-lpthread",
+        "-lm",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
     return target
@@ -44,8 +60,9 @@ def build(name: str, files: Sequence[Path], *options: str, compiler: str = "") -
 def shared(compiler: str = "") -> Path:
     """The library as it is shipped."""
     script = f"-Wl,--version-script={NATIVE / 'gpucomp.map'}"
-    options = ("-Os", "-fPIC", "-shared", "-fvisibility=hidden", "-ffunction-sections", "-Wl,--gc-sections", script)
-    lean = ("-fno-asynchronous-unwind-tables", "-Wl,-z,noseparate-code")
+    small = "-Oz" if compiler == "clang" else "-Os"
+    options = (small, "-fPIC", "-shared", "-fvisibility=hidden", "-ffunction-sections", "-Wl,--gc-sections", script)
+    lean = ("-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-Wl,-z,noseparate-code")
     return build(f"libgpucomp_rt.{compiler or 'so'}", SOURCES, *options, *lean, compiler=compiler)
 
 
@@ -64,7 +81,12 @@ class _Tensor(ctypes.Structure):
 
 
 class _Axis(ctypes.Structure):
-    _fields_ = (("name", ctypes.c_char_p), ("low", ctypes.c_int64), ("high", ctypes.c_int64), ("multiple", ctypes.c_int64))
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("low", ctypes.c_int64),
+        ("high", ctypes.c_int64),
+        ("multiple", ctypes.c_int64),
+    )
 
 
 class _TensorInfo(ctypes.Structure):
@@ -247,6 +269,8 @@ class Context:
 def same_bits(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> bool:
     """Whether two results are equal in every bit."""
     return found.keys() == expected.keys() and all(
-        found[name].dtype == array.dtype and found[name].shape == array.shape and found[name].tobytes() == array.tobytes()
+        found[name].dtype == array.dtype
+        and found[name].shape == array.shape
+        and found[name].tobytes() == array.tobytes()
         for name, array in expected.items()
     )

@@ -183,10 +183,14 @@ int gpucomp_context_create(const gpucomp_model *model, const gpucomp_context_opt
 void gpucomp_context_destroy(gpucomp_context *context);
 
 /* Run the model once. `inputs` and `outputs` are all of them, in the order of gpucomp_input and gpucomp_output. The results are
- * complete when the call returns. GPC2037 if another thread is in this context; GPC2042 for a wrong number of tensors, and
- * for NULL or misaligned data; GPC2103 for an input of a wrong shape or number of bytes; GPC2115 for an output without room; GPC2111, 2112, 2113 for sizes of
- * dimensions; GPC2116 for outputs in the memory of other tensors; GPC2118 for a state without room; GPC5020 for an arena that
- * is too small. The outputs are then unchanged. */
+ * complete when the call returns. After an error the outputs are unchanged:
+ *     GPC2037              another thread is in this context
+ *     GPC2042              a wrong number of tensors, or data that is NULL or not aligned to its elements
+ *     GPC2103              an input of a wrong shape or number of bytes
+ *     GPC2111, 2112, 2113  sizes of dimensions: outside their range, not equal, not those that the file is for
+ *     GPC2115, 2116        an output without room, or in the memory of another tensor
+ *     GPC2118              a state without room
+ *     GPC5020              an arena that is too small */
 int gpucomp_run(gpucomp_context *context, const gpucomp_tensor *inputs, size_t input_count, const gpucomp_tensor *outputs,
                 size_t output_count, gpucomp_error *error);
 

@@ -82,7 +82,8 @@ static int check_repeat(const struct plan *plan, size_t k, int64_t *end, gpucomp
     return 0;
 }
 
-static int by_text(const void *one, const void *other) { return gcrt_order(*(const struct text *)one, *(const struct text *)other); }
+static int by_text(const void *one, const void *other) { return gcrt_order(*(const struct text *)one,
+                                                                           *(const struct text *)other); }
 
 static int check_apart(struct text *names, size_t count, const char *list, gpucomp_error *error)
 {

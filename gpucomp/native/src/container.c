@@ -214,7 +214,8 @@ static int check_layout(const uint8_t *data, uint64_t bytes, const char *path, s
     if (at + directory_bytes + TAIL_BYTES != bytes)
         return gcrt_fail(error, GCRT_DAMAGED_FILE,
                          "%s is not a compiled model: its members take %llu bytes and the file has %llu: truncated or extended",
-                         QUOTE(gcrt_text(path)), (unsigned long long)(at + directory_bytes + TAIL_BYTES), (unsigned long long)bytes);
+                         QUOTE(gcrt_text(path)), (unsigned long long)(at + directory_bytes + TAIL_BYTES),
+                         (unsigned long long)bytes);
     const uint8_t *entry = data + at;
     for (size_t k = 0; k < found->count; k++) {
         size_t count = central_entry(text, found->members + k);

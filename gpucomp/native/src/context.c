@@ -13,6 +13,8 @@
 #define SPINS_TO_SLEEP (SPINS + 20)
 #define NAP_MICROSECONDS 50
 #define CONTEXT_WORDS 8
+#define MOST_HALVED 6 /* dimensions */
+#define MOST_STATE_BYTES ((int64_t)1 << 40) /* of each; there are fewer than 2^23 */
 enum { REST, LIMIT, NAP, NAP_TIME, SLEEPS };
 
 static int nap(unsigned microseconds)
@@ -27,7 +29,8 @@ int gcrt_enter(gpucomp_context *context, gpucomp_error *error)
     if (!context)
         return gcrt_fail(error, GCRT_WRONG_CALL, "a context expected, found NULL");
     if (atomic_flag_test_and_set_explicit(&context->busy, memory_order_acquire))
-        return gcrt_fail(error, GCRT_BUSY, "this context is in use by another run; each thread needs its own: gpucomp_context_create");
+        return gcrt_fail(error, GCRT_BUSY,
+                         "this context is in use by another run; each thread needs its own: gpucomp_context_create");
     return 0;
 }
 
@@ -46,7 +49,8 @@ int gcrt_named_sizes(const gpucomp_model *model, const gpucomp_size *sizes, size
         if (d == open->dim_count)
             return gcrt_fail(error, GCRT_SIZE_OUTSIDE, "the model has no dimension %s", QUOTE(name));
         if (!gcrt_dim_has(open->dims + d, sizes[k].value))
-            return gcrt_fail(error, GCRT_SIZE_OUTSIDE, "dimension %s is %lld, %lld to %lld, a multiple of %lld, expected, as %.200s says",
+            return gcrt_fail(error, GCRT_SIZE_OUTSIDE,
+                             "dimension %s is %lld, %lld to %lld, a multiple of %lld, expected, as %.200s says",
                              QUOTE(name), (long long)sizes[k].value, (long long)open->dims[d].low, (long long)open->dims[d].high,
                              (long long)open->dims[d].multiple, open->dims[d].said.at);
         found[d] = sizes[k].value;
@@ -65,7 +69,8 @@ static int refuse_sizes(const gpucomp_model *model, const int64_t *sizes, gpucom
 }
 
 /* The bytes of arena at these sizes, computed in memory of its own. */
-static int measured(const gpucomp_model *model, const int64_t *sizes, struct form *form, struct store *store, gpucomp_error *error)
+static int measured(const gpucomp_model *model, const int64_t *sizes, struct form *form, struct store *store,
+                    gpucomp_error *error)
 {
     int code = form->program ? 0 : gcrt_make_form(store, model, model->programs, 1, form, error);
     if (code == 0 && (code = gcrt_measure(form, sizes, error)) == GCRT_NOT_FOR_SIZES)
@@ -73,7 +78,8 @@ static int measured(const gpucomp_model *model, const int64_t *sizes, struct for
     return code;
 }
 
-int gpucomp_arena_bytes(const gpucomp_model *model, const gpucomp_size *sizes, size_t count, uint64_t *bytes, gpucomp_error *error)
+int gpucomp_arena_bytes(const gpucomp_model *model, const gpucomp_size *sizes, size_t count, uint64_t *bytes,
+                        gpucomp_error *error)
 {
     gcrt_clear(error);
     if (!model || !bytes || (count && !sizes))
@@ -117,7 +123,8 @@ static int refuse_full(const gpucomp_context *context, const struct form *form, 
         int64_t more = state->rows.open ? form->numbers[state->rows.value] : state->rows.value;
         if (state->axis >= 0 && context->kept[s].rows + more > state->capacity)
             return gcrt_fail(error, GCRT_STATE_FULL,
-                             "state %s has room for %lld rows, %lld are in it and this run appends %lld: reset or rewind the context, "
+                             "state %s has room for %lld rows, %lld are in it and this run appends %lld: reset or rewind the "
+                             "context, "
                              "or declare a larger %s",
                              QUOTE(state->input), (long long)state->capacity, (long long)context->kept[s].rows, (long long)more,
                              QUOTE(state->dim));
@@ -147,40 +154,70 @@ int gcrt_form_at(gpucomp_context *context, const int64_t *sizes, struct form **f
     return 0;
 }
 
-/* The bytes to reserve: of the arena, and of the states' memory. Where the largest sizes are none that the file is for, smaller
- * ones are tried. */
-static int measure_largest(gpucomp_context *context, const gpucomp_context_options *options, struct form *general, gpucomp_error *error)
+/* Measure at `sizes`, halving those of `halved` until the file is for them: conditions such as past + new <= capacity exclude
+ * the largest sizes together. */
+static int measure_below(const struct open_plan *open, const int64_t *largest, unsigned halved, int64_t *sizes,
+                         struct form *general,
+                         gpucomp_error *error)
 {
-    const gpucomp_model *model = context->model;
-    const struct open_plan *open = &model->open;
-    int64_t *sizes = context->sizes;
-    int code = gcrt_named_sizes(model, options->largest, options->largest_count, sizes, error);
-    if (code)
-        return code;
+    int code;
+    memcpy(sizes, largest, open->dim_count * sizeof *sizes);
     while ((code = gcrt_measure(general, sizes, error)) != 0) {
         bool smaller = false;
-        for (size_t d = 0; d < open->dim_count; d++) {
-            int64_t half = gcrt_dim_nearest(open->dims + d, sizes[d] / 2);
+        for (size_t d = 0; d < open->dim_count && d < MOST_HALVED; d++) {
+            int64_t half = halved >> d & 1 ? gcrt_dim_nearest(open->dims + d, sizes[d] / 2) : sizes[d];
             smaller = smaller || half < sizes[d];
             sizes[d] = half < sizes[d] ? half : sizes[d];
         }
         if (!smaller)
-            return code == GCRT_NOT_FOR_SIZES ? refuse_sizes(model, sizes, error) : code;
+            return code;
     }
+    return 0;
+}
+
+/* The bytes of arena to reserve: at the largest sizes. Where the file is not for these, the most that is found below. */
+static int measure_largest(gpucomp_context *context, const int64_t *largest, struct form *general, gpucomp_error *error)
+{
+    const gpucomp_model *model = context->model;
+    const struct open_plan *open = &model->open;
+    int64_t *sizes = context->sizes;
+    unsigned subsets = 1u << (open->dim_count < MOST_HALVED ? open->dim_count : MOST_HALVED);
+    int code = measure_below(open, largest, 0, sizes, general, error);
+    bool whole = code == 0, some = whole;
+    context->arena_bytes = whole ? general->arena_bytes : 0;
+    for (unsigned halved = 1; !whole && halved < subsets; halved++) {
+        bool fits = measure_below(open, largest, halved, sizes, general, error) == 0;
+        some = some || fits;
+        if (fits && general->arena_bytes > context->arena_bytes)
+            context->arena_bytes = general->arena_bytes;
+    }
+    if (!some)
+        return code == GCRT_NOT_FOR_SIZES ? refuse_sizes(model, largest, error) : code;
     gcrt_clear(error);
-    context->arena_bytes = general->arena_bytes;
     for (size_t p = 1; p < model->program_count; p++)
         if ((uint64_t)model->programs[p].plan.arena_bytes > context->arena_bytes)
             context->arena_bytes = (uint64_t)model->programs[p].plan.arena_bytes;
-    for (size_t s = 0; s < model->state_count; s++) {
-        int64_t before = ITEMS(model->programs->plan.inputs, int64_t)[model->states[s]];
-        uint64_t room = (uint64_t)general->nbytes[before];
-        if (model->state_outputs[s] >= 0) {
-            uint64_t after = (uint64_t)general->nbytes[ITEMS(model->programs->plan.outputs, int64_t)[model->state_outputs[s]]];
-            room = after > room ? after : room;
+    return 0;
+}
+
+/* The memory of states at the largest sizes. The tensor that one becomes is like the one it is. */
+static int measure_states(gpucomp_context *context, const int64_t *largest, gpucomp_error *error)
+{
+    const struct plan *plan = &context->model->programs->plan;
+    for (size_t s = 0; s < context->model->state_count; s++) {
+        const struct buffer *buffer = ITEMS(plan->buffers, struct buffer) + ITEMS(plan->inputs,
+            int64_t)[context->model->states[s]];
+        int64_t room = gcrt_dtypes[buffer->dtype].bytes;
+        for (size_t d = 0; d < buffer->shape.count; d++) {
+            struct number extent = ITEMS(buffer->shape, struct number)[d];
+            room = gcrt_times(room, extent.open ? largest[extent.value] : extent.value);
         }
-        context->kept[s].room = room;
-        context->own_state_bytes += gcrt_up(room, GCRT_LINE) * (model->state_outputs[s] >= 0 ? 2 : 1);
+        if (room > MOST_STATE_BYTES)
+            return gcrt_fail(error, GCRT_NO_MEMORY,
+                             "cpu: state %s takes more memory than there is; options.largest can make it smaller",
+                             QUOTE(buffer->name));
+        context->kept[s].room = (uint64_t)room;
+        context->own_state_bytes += gcrt_up((uint64_t)room, GCRT_LINE) * (context->model->state_outputs[s] >= 0 ? 2 : 1);
     }
     return 0;
 }
@@ -238,11 +275,16 @@ static int make(gpucomp_context *context, const gpucomp_context_options *options
     int code = 0;
     for (size_t p = 0; p < model->program_count && code == 0; p++)
         code = gcrt_make_form(&context->store, model, model->programs + p, context->threads, context->forms + p, error);
+    int64_t *largest = context->sizes + dims;
     if (code == 0)
-        code = measure_largest(context, options, context->forms, error);
+        code = gcrt_named_sizes(model, options->largest, options->largest_count, largest, error);
+    if (code == 0)
+        code = measure_largest(context, largest, context->forms, error);
+    if (code == 0)
+        code = measure_states(context, largest, error);
     if (code == 0)
         code = reserve(context, options, error);
-    if (code == 0 && (context->threads > 1 || !model->runner.alone) && !(context->pool = gcrt_pool(context->threads)))
+    if (code == 0 && (context->threads > 1 || !model->programs->runner.alone) && !(context->pool = gcrt_pool(context->threads)))
         code = gcrt_fail(error, GCRT_NO_MEMORY, "cpu: %d threads are not available", context->threads);
     struct form *form;
     memset(context->sizes, 0, dims * sizeof *context->sizes);
@@ -261,7 +303,8 @@ int gpucomp_context_create(const gpucomp_model *model, const gpucomp_context_opt
     *context = NULL;
     options = options ? options : &usual;
     if (options->size < sizeof usual || options->threads < 0 || (options->largest_count && !options->largest))
-        return gcrt_fail(error, GCRT_WRONG_CALL, "gpucomp_context_create: options from GPUCOMP_CONTEXT_OPTIONS_INIT, 0 or more threads, "
+        return gcrt_fail(error, GCRT_WRONG_CALL,
+                         "gpucomp_context_create: options from GPUCOMP_CONTEXT_OPTIONS_INIT, 0 or more threads, "
                          "and sizes where they are counted, expected");
     gpucomp_context *made = calloc(1, sizeof *made);
     if (!made)

@@ -29,7 +29,7 @@ int gpucomp_describe(const gpucomp_model *model, gpucomp_model_info *info, gpuco
     info->launches = plan->launches.count;
     info->fixed = model->program_count - 1;
     info->weight_bytes = model->weight_bytes;
-    info->code_bytes = model->image.code_bytes;
+    info->code_bytes = model->programs->image.code_bytes;
     info->arena_bytes = model->open.dim_count ? 0 : (uint64_t)plan->arena_bytes;
     return 0;
 }

@@ -63,7 +63,8 @@ static void set(uint8_t *at, int bytes, uint64_t value)
         at[k] = (uint8_t)(value >> 8 * k);
 }
 
-static int damaged(gpucomp_error *error, const char *what) { return gcrt_fail(error, GCRT_DAMAGED_CODE, "machine code: %s", what); }
+static int damaged(gpucomp_error *error, const char *what) { return gcrt_fail(error, GCRT_DAMAGED_CODE, "machine code: %s",
+                                                                              what); }
 
 const char *gcrt_machine(unsigned number) { return number == 62 ? "x86_64" : number == 183 ? "aarch64" : ""; }
 
@@ -252,7 +253,8 @@ static int relocate(struct objects *objects, struct image *image, const struct o
     bool got;
     int bytes = gcrt_relocation_bytes(object->machine, (uint32_t)info, &got);
     if (!bytes)
-        return gcrt_fail(objects->error, GCRT_DAMAGED_CODE, "machine code: relocations of type %u are not supported", (unsigned)info);
+        return gcrt_fail(objects->error, GCRT_DAMAGED_CODE, "machine code: relocations of type %u are not supported",
+                         (unsigned)info);
     if (offset > changed->bytes || (uint64_t)bytes > changed->bytes - offset || changed->kind == NO_BITS)
         return damaged(objects->error, "a relocation lies outside its section");
     if (info >> 32 >= object->symbol_count)
@@ -323,7 +325,8 @@ static int export_symbols(struct store *store, struct objects *objects, struct i
     qsort(image->symbols, image->symbol_count, sizeof *image->symbols, by_name);
     for (size_t k = 1; k < image->symbol_count; k++)
         if (by_name(image->symbols + k - 1, image->symbols + k) == 0)
-            return gcrt_fail(objects->error, GCRT_DAMAGED_CODE, "machine code: '%.100s' is defined twice", image->symbols[k].name.at);
+            return gcrt_fail(objects->error, GCRT_DAMAGED_CODE, "machine code: '%.100s' is defined twice",
+                             image->symbols[k].name.at);
     return 0;
 }
 

@@ -98,7 +98,8 @@ static int64_t read_step(const struct json *json, size_t number, struct step *st
 int gcrt_read_steps(struct store *store, const struct json *json, struct open_plan *open, gpucomp_error *error)
 {
     if (json->count > MOST_STEPS || open->dim_count > MOST_DIMS)
-        return gcrt_fail(error, GCRT_WRONG_FORMULAS, "the formulas of the model's sizes are damaged: %zu steps for %zu dimensions",
+        return gcrt_fail(error, GCRT_WRONG_FORMULAS,
+                         "the formulas of the model's sizes are damaged: %zu steps for %zu dimensions",
                          json->count, open->dim_count);
     open->steps = gcrt_new(store, json->count, sizeof *open->steps);
     if (!open->steps)

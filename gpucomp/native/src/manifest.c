@@ -104,7 +104,7 @@ static const struct spec ARITHMETIC = ONE_OF(DTYPE_NAMES, DTYPE_COUNT); /* or no
 static const struct spec SCHEDULE = {.form = TABLE, .low = 1, .element = &SCHEDULE_NUMBER}; /* low: keys are names of gpucomp's */
 static const struct spec GIVEN_SPEC = {.form = GIVEN};
 static const struct field KERNEL_FIELDS[] = {
-    {"name", &KEY_SPEC, AT(kernel, name), false},       {"language", &LANGUAGE, NOWHERE, false},
+    {"name", &KEY_SPEC, AT(kernel, name), false},       {"language", &LANGUAGE, AT(kernel, language), false},
     {"source", &KEY_SPEC, AT(kernel, source), false},   {"binary", &KEY_SPEC, AT(kernel, binary), false},
     {"groups", &GROUPS, AT(kernel, groups), false},     {"items", &ITEM_COUNTS, NOWHERE, false},
     {"shared", &SHARED, NOWHERE, false},                {"family", &TEXT_SPEC, AT(kernel, family), false},
@@ -271,7 +271,8 @@ static int read_work(struct reader *reader, const struct json *json, const struc
     if (json->kind == JSON_LONG && json->as.text[0] != '-')
         fits = json->count < most || (json->count == most && memcmp(json->as.text, MOST_WORK, most) <= 0);
     return fits ? 0
-                : gcrt_refuse(reader->error, where, "a whole number from 0 to %s expected, found %s", MOST_WORK, QUOTE_JSON(json));
+                : gcrt_refuse(reader->error, where, "a whole number from 0 to %s expected, found %s", MOST_WORK,
+                              QUOTE_JSON(json));
 }
 
 static int read_choice(struct reader *reader, const struct spec *spec, const struct json *json, const struct where *where,
@@ -370,7 +371,8 @@ static int read_given(struct reader *reader, const struct json *json, const stru
 {
     static const struct spec plain = NUMBER(-WIDE, WIDE), kinds = ONE_OF(GIVEN_KINDS, 3);
     if (json->kind != JSON_LIST || json->count > MOST_NUMBERS)
-        return gcrt_refuse(reader->error, where, "a list of at most %d values expected, found %s", MOST_NUMBERS, QUOTE_JSON(json));
+        return gcrt_refuse(reader->error, where, "a list of at most %d values expected, found %s", MOST_NUMBERS,
+                           QUOTE_JSON(json));
     struct number_given *items = gcrt_new(reader->store, json->count, sizeof *items);
     if (!items)
         return gcrt_no_memory(reader->error);

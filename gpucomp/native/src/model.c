@@ -34,7 +34,8 @@ static int check_schema(struct loading *loading)
     const struct json *all = loading->description;
     const struct json *format = all->kind == JSON_TABLE ? gcrt_json_find(all, "format") : NULL;
     if (!format || format->kind != JSON_TEXT || !gcrt_same(gcrt_json_text(format), gcrt_text("gpucomp")))
-        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: " MANIFEST " does not describe a compiled model", PATH(loading));
+        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: " MANIFEST " does not describe a compiled model",
+                         PATH(loading));
     const struct json *schema = gcrt_json_find(all, "schema");
     const struct json none = {JSON_NULL, 0, {0}};
     if (!schema || schema->kind != JSON_INTEGER || (schema->as.integer != SCHEMA && schema->as.integer != OPEN_SCHEMA))
@@ -68,7 +69,8 @@ static int check_member(struct loading *loading, const struct member *member, co
     if (!named)
         return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: member %s is unknown", PATH(loading), QUOTE(member->name));
     char digits[65];
-    bool same = digest && digest->kind == JSON_TEXT && bytes->kind == JSON_INTEGER && (uint64_t)bytes->as.integer == member->bytes;
+    bool same = digest && digest->kind == JSON_TEXT && bytes->kind == JSON_INTEGER &&
+        (uint64_t)bytes->as.integer == member->bytes;
     if (same) {
         gcrt_sha256(member->data, (size_t)member->bytes, digits);
         same = gcrt_same(gcrt_json_text(digest), gcrt_text(digits));
@@ -103,7 +105,8 @@ static int check_members(struct loading *loading)
         unlike = &listed;
     }
     if (unlike)
-        return gcrt_fail(loading->error, GCRT_WRONG_DIGEST, "%s: member %s is missing or not listed", PATH(loading), QUOTE(*unlike));
+        return gcrt_fail(loading->error, GCRT_WRONG_DIGEST, "%s: member %s is missing or not listed", PATH(loading),
+                         QUOTE(*unlike));
     if (!gcrt_member(&loading->container, "", gcrt_text(WEIGHTS)))
         return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: it has no " WEIGHTS, PATH(loading));
     at = 0;
@@ -140,9 +143,10 @@ static int check_kernels(struct loading *loading)
 {
     for (size_t k = 0; k < loading->container.count; k++) {
         const struct member *member = loading->container.members + k;
+        const size_t before = strlen(SOURCES);
         if (begins_with(member->name, SOURCES) && !is_utf8(member->data, member->bytes))
-            return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: source '%s' is not text", PATH(loading),
-                             member->name.at + strlen(SOURCES));
+            return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: source %s is not text", PATH(loading),
+                             QUOTE(((struct text){member->name.at + before, member->name.count - before})));
     }
     for (size_t p = 0; p < loading->model->program_count; p++) {
         struct list kernels = loading->model->programs[p].plan.kernels;
@@ -200,7 +204,8 @@ static int read_fixed(struct loading *loading, const struct json *json, size_t n
         program->sizes[d] = whole ? size->as.integer : 0;
     }
     if (!whole)
-        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: fixed[%zu]: no sizes of the model's dimensions", PATH(loading), number);
+        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: fixed[%zu]: no sizes of the model's dimensions", PATH(loading),
+                         number);
     bool apart = is_of_the_model(model, program);
     for (size_t k = 1; k <= number; k++)
         apart = apart && memcmp(model->programs[k].sizes, program->sizes, model->open.dim_count * sizeof *program->sizes) != 0;
@@ -223,7 +228,8 @@ static int read_plans(struct loading *loading)
     int code = open ? gcrt_open_plan(&model->store, open, plan, &model->open, &general->plan, loading->error)
                     : gcrt_plan(&model->store, plan, 0, &general->plan, loading->error);
     if (code == 0 && fixed && (fixed->kind != JSON_LIST || fixed->count > MOST_FIXED))
-        code = gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: fixed: a list of at most %d plans expected", PATH(loading), MOST_FIXED);
+        code = gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: fixed: a list of at most %d plans expected", PATH(loading),
+                         MOST_FIXED);
     for (size_t k = 0; k < count && code == 0; k++) {
         code = read_fixed(loading, fixed->as.items + k, k);
         model->program_count += code == 0;
@@ -244,7 +250,8 @@ static int refuse_others(struct loading *loading)
                          plan->target.at);
     if (gcrt_member(&loading->container, "", gcrt_text(DYNAMIC_MODEL)))
         return gcrt_fail(loading->error, GCRT_ONLY_PYTHON,
-                         "%s has a part whose shapes depend on values, which only Python runs (gpucomp inspect lists it)", PATH(loading));
+                         "%s has a part whose shapes depend on values, which only Python runs (gpucomp inspect lists it)",
+                         PATH(loading));
     for (size_t p = 0; p < model->program_count; p++) {
         const struct plan *one = &model->programs[p].plan;
         for (size_t k = 0; k < one->launches.count && at < sizeof names; k++) {
@@ -264,45 +271,47 @@ static int refuse_others(struct loading *loading)
               : 0;
 }
 
-/* Load the machine code, of which all kernels share one member. */
-static int load_code(struct loading *loading)
+static uintptr_t function(const struct program *program, const char *name)
 {
-    gpucomp_model *model = loading->model;
-    const struct plan *plan = &model->programs->plan;
-    const struct member *code_member = NULL;
+    return (uintptr_t)gcrt_address(&program->image, gcrt_text(name), NULL);
+}
+
+/* Load the machine code of a program, whose kernels share one member. */
+static int load_code(struct loading *loading, struct program *program)
+{
+    const struct plan *plan = &program->plan;
+    const struct member *member = NULL;
     bool one = true;
     int code = gcrt_require(ITEMS(plan->features, struct text), plan->features.count, plan->arch, loading->error);
     if (code)
         return code;
     for (size_t k = 0; k < plan->kernels.count; k++) {
         const struct member *own = gcrt_member(&loading->container, BINARIES, ITEMS(plan->kernels, struct kernel)[k].binary);
-        one = one && (!code_member || own == code_member);
-        code_member = own;
+        one = one && (!member || own == member);
+        member = own;
     }
     if (!one)
         return gcrt_fail(loading->error, GCRT_WRONG_BINARIES, "one member of machine code expected, found several");
-    if (!code_member)
+    if (!member)
         return 0;
-    code = gcrt_load(&model->store, code_member->data, (size_t)code_member->bytes, &model->image, loading->error);
+    code = gcrt_load(&loading->model->store, member->data, (size_t)member->bytes, &program->image, loading->error);
     if (code)
         return code;
-    if (strcmp(gcrt_machine(model->image.machine), gcrt_own_machine()) != 0)
+    const char *machine = gcrt_machine(program->image.machine);
+    if (strcmp(machine, gcrt_own_machine()) != 0)
         return gcrt_fail(loading->error, GCRT_OTHER_PROCESSOR,
                          "the model was compiled for %.100s (%s), this is %s: compile it here, or for one of its processors",
-                         plan->arch.at, gcrt_machine(model->image.machine), gcrt_own_machine());
-    struct text features;
+                         plan->arch.at, machine, gcrt_own_machine());
     uint64_t bytes = 0;
-    features.at = (const char *)gcrt_address(&model->image, gcrt_text("gc_features"), &bytes);
-    features.count = (size_t)bytes;
-    if (!features.at)
+    const char *features = (const char *)gcrt_address(&program->image, gcrt_text("gc_features"), &bytes);
+    if (!features)
         return gcrt_fail(loading->error, GCRT_DAMAGED_CODE, "machine code: no constant 'gc_features'");
-    model->runner.run = (uintptr_t)gcrt_address(&model->image, gcrt_text("gc_run"), NULL);
-    model->runner.run_loops = (uintptr_t)gcrt_address(&model->image, gcrt_text("gc_run_loops"), NULL);
-    model->runner.help = (uintptr_t)gcrt_address(&model->image, gcrt_text("gc_help"), NULL);
-    model->runner.alone = (uintptr_t)gcrt_address(&model->image, gcrt_text("gc_alone"), NULL);
-    if (!model->runner.run || (plan->repeats.count && !model->runner.run_loops))
+    program->runner = (struct runner){function(program, "gc_run"), function(program, "gc_run_loops"), function(program,
+        "gc_help"),
+                                      function(program, "gc_alone")};
+    if (!program->runner.run || (plan->repeats.count && !program->runner.run_loops))
         return gcrt_fail(loading->error, GCRT_DAMAGED_CODE, "machine code: no function 'gc_run'");
-    return gcrt_require_listed(features, plan->target, loading->error);
+    return gcrt_require_listed((struct text){features, (size_t)bytes}, plan->target, loading->error);
 }
 
 static bool is_kept(const struct plan *plan, struct text name, bool output)
@@ -355,7 +364,8 @@ static int load(struct loading *loading, const uint8_t *data, size_t bytes)
     const struct member *manifest = gcrt_member(&loading->container, "", gcrt_text(MANIFEST));
     if (!manifest)
         return gcrt_fail(loading->error, GCRT_DAMAGED_FILE, "%s is not a compiled model: it has no " MANIFEST, PATH(loading));
-    loading->description = gcrt_json(&loading->scratch, (const char *)manifest->data, (size_t)manifest->bytes, MANIFEST, loading->error);
+    loading->description = gcrt_json(&loading->scratch, (const char *)manifest->data, (size_t)manifest->bytes, MANIFEST,
+                                     loading->error);
     if (!loading->description)
         return loading->error ? loading->error->code : GCRT_WRONG_MANIFEST;
     code = check_schema(loading);
@@ -374,10 +384,11 @@ static int load(struct loading *loading, const uint8_t *data, size_t bytes)
     }
     if (code == 0)
         code = gcrt_weights(model, gcrt_member(&loading->container, "", gcrt_text(WEIGHTS)), loading->error);
-    if (code == 0)
-        code = load_code(loading);
-    for (size_t p = 0; p < model->program_count && code == 0; p++)
-        code = gcrt_program(model, model->programs + p, loading->error);
+    for (size_t p = 0; p < model->program_count && code == 0; p++) {
+        code = load_code(loading, model->programs + p);
+        if (code == 0)
+            code = gcrt_program(model, model->programs + p, loading->error);
+    }
     return code ? code : list_tensors(model, loading->error);
 }
 
@@ -422,7 +433,8 @@ int gpucomp_open_memory(const void *data, size_t bytes, const gpucomp_open_optio
 {
     gcrt_clear(error);
     if (!data || !model || (uintptr_t)data % FILE_ALIGNMENT)
-        return gcrt_fail(error, GCRT_WRONG_CALL, "gpucomp_open_memory: memory aligned to %d bytes, and where the model goes, expected",
+        return gcrt_fail(error, GCRT_WRONG_CALL,
+                         "gpucomp_open_memory: memory aligned to %d bytes, and where the model goes, expected",
                          FILE_ALIGNMENT);
     *model = NULL;
     gpucomp_model *made = calloc(1, sizeof *made);
@@ -436,7 +448,8 @@ void gpucomp_close(gpucomp_model *model)
 {
     if (!model)
         return;
-    gcrt_unload(&model->image);
+    for (size_t p = 0; p < model->program_count; p++)
+        gcrt_unload(&model->programs[p].image);
     gcrt_release(model->large, model->large_bytes);
     gcrt_unmap(&model->mapped);
     gcrt_free(&model->store);

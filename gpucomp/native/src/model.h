@@ -13,11 +13,18 @@ struct argument {
     uint32_t row;
 };
 
+/* Native code, with what each of it takes; NULL where machine code of an earlier version lacks it. */
+struct runner {
+    uintptr_t run, run_loops, help, alone;
+};
+
 /* The rows of the native runner's table: the launches of a plan, in order. What is alike at all sizes. */
 struct program {
     struct plan plan;
     struct open_plan *open; /* NULL: for one set of sizes */
     int64_t *sizes;         /* of the model's dimensions, which a plan of its own is for; NULL for the general one */
+    struct image image;
+    struct runner runner;
     size_t rows;
     struct argument *arguments;
     size_t argument_count;
@@ -30,11 +37,6 @@ struct program {
     const uint8_t **weights; /* of each buffer, where it is one */
 };
 
-/* Native code, with what each of it takes; NULL where machine code of an earlier version lacks it. */
-struct runner {
-    uintptr_t run, run_loops, help, alone;
-};
-
 struct gpucomp_model {
     struct store store;
     struct mapped mapped;
@@ -42,14 +44,12 @@ struct gpucomp_model {
     bool keep_mapped; /* weights stay in the file */
     void *large; /* weights in large pages */
     size_t large_bytes;
-    struct image image;
-    struct runner runner;
     struct program *programs; /* the first one is for any size, the others for one set of sizes */
     size_t program_count;
     struct open_plan open; /* no dimensions: a model for one set of sizes */
     uint64_t weight_bytes;
     size_t second_cache;
-    size_t *inputs, *outputs, *states; /* positions among the plan's inputs and outputs that are no states, and inputs of states */
+    size_t *inputs, *outputs, *states; /* positions among the plan's inputs and outputs; no states; of states */
     size_t input_count, output_count, state_count;
     int64_t *state_outputs; /* which output a state becomes, -1 in place */
 };

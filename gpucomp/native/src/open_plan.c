@@ -216,7 +216,8 @@ static int check_regrets(struct loader *loader, const struct json *json, size_t 
         fits = parts && (parts[1].kind == JSON_INTEGER || parts[1].kind == JSON_LONG || parts[1].kind == JSON_FLOAT);
         if (fits) {
             double ratio = gcrt_json_number(parts + 1);
-            fits = ratio >= 0 && ratio <= (double)INT64_MAX && parts[0].kind == JSON_LIST && parts[0].count == loader->open->dim_count;
+            fits = ratio >= 0 && ratio <= (double)INT64_MAX && parts[0].kind == JSON_LIST &&
+                parts[0].count == loader->open->dim_count;
         }
         for (size_t d = 0; fits && d < parts[0].count; d++) {
             const struct json *size = parts[0].as.items + d;
@@ -249,9 +250,12 @@ static int read_choice(struct loader *loader, const struct json *json, size_t nu
         rises = starts[k - 1] < starts[k];
     if (!rises)
         return refuse_item(loader, "choices", number, "starts that rise from 0, and as many kernels, expected");
-    for (size_t k = 0; k < choice->kernels.count; k++) /* they are called with the same arguments */
-        if (!kernels[ITEMS(choice->kernels, int64_t)[k]].numbers.count != !kernels[choice->kernel].numbers.count)
+    const struct kernel *own = kernels + choice->kernel;
+    for (size_t k = 0; k < choice->kernels.count; k++) { /* they are called with the same arguments */
+        const struct kernel *other = kernels + ITEMS(choice->kernels, int64_t)[k];
+        if (other->language != own->language || (other->numbers.count > 0) != (own->numbers.count > 0))
             return refuse_item(loader, "choices", number, "a kernel cannot take the place of another");
+    }
     return check_regrets(loader, gcrt_json_find(json, "regrets"), number);
 }
 
@@ -377,7 +381,8 @@ static int check_input(struct loader *loader, size_t position, char *had)
         struct number extent = ITEMS(buffer->shape, struct number)[state->axis];
         if (d == loader->open->dim_count || extent.open || loader->open->dims[d].high != extent.value) {
             const struct where plan = {NULL, "plan", {NULL, 0}, 0}, where = {&plan, "states", {NULL, 0}, 0};
-            return gcrt_refuse(loader->error, &where, "a dimension that ends at the capacity expected, found %s", QUOTE(state->dim));
+            return gcrt_refuse(loader->error, &where, "a dimension that ends at the capacity expected, found %s",
+                               QUOTE(state->dim));
         }
         had[d] = 1;
     }
@@ -442,7 +447,8 @@ int gcrt_open_plan(struct store *store, const struct json *json, const struct js
     if (code == 0)
         code = read_conditions(&loader, gcrt_json_find(json, "conditions"));
     if (code == 0)
-        code = gcrt_read_integer(&loader.reader, gcrt_json_find(json, "alignment"), 1, MOST_ALIGNMENT, &alignment, &found->alignment);
+        code = gcrt_read_integer(&loader.reader, gcrt_json_find(json, "alignment"), 1, MOST_ALIGNMENT, &alignment,
+                                 &found->alignment);
     if (code == 0)
         code = check_inputs(&loader);
     if (code == 0)

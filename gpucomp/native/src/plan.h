@@ -28,6 +28,7 @@ struct buffer {
 
 struct kernel {
     struct text name, source, binary, family;
+    int64_t language;
     struct list groups;  /* struct number */
     struct list numbers; /* struct number_given */
     struct list tensor_maps;

@@ -48,7 +48,8 @@ struct pool {
 static void enter(const struct job *job, int64_t thread)
 {
     if (job->runner->run_loops && job->loops)
-        ((loops_function *)job->runner->run_loops)(job->table, job->range.first, job->range.last, job->words, thread, job->threads,
+        ((loops_function *)job->runner->run_loops)(job->table, job->range.first, job->range.last, job->words, thread,
+                                                   job->threads,
                                                    job->epoch, NULL, job->loops);
     else
         ((run_function *)job->runner->run)(job->table, job->range.first, job->range.last, job->words, thread, job->threads,
@@ -72,7 +73,8 @@ static void *help(void *given)
         if (ends)
             return NULL;
         if (job.runner->help)
-            ((help_function *)job.runner->help)(job.table, job.range.first, job.range.last, job.words, helper->number, job.threads,
+            ((help_function *)job.runner->help)(job.table, job.range.first, job.range.last, job.words, helper->number,
+                                                job.threads,
                                                 job.epoch, NULL, job.loops, (void *)&pool->bell, (int64_t)heard, LISTENS, 0);
         else
             enter(&job, helper->number);
@@ -137,7 +139,7 @@ static void begin(struct form *form, struct range range, int most, int threads, 
 
 void gcrt_run_range(struct gpucomp_context *context, struct form *form, struct range range, int threads)
 {
-    const struct runner *runner = &context->model->runner;
+    const struct runner *runner = &form->program->runner;
     if (threads == 1 && runner->alone) {
         ((alone_function *)runner->alone)(form->table, range.first, range.last, context->words, NULL, form->loops);
         return;

@@ -17,7 +17,7 @@ static int find_codes(gpucomp_model *model, struct program *program, gpucomp_err
         return gcrt_no_memory(error);
     for (size_t k = 0; k < kernels.count; k++) {
         snprintf(name, sizeof name, "%s.call", ITEMS(kernels, struct kernel)[k].name.at);
-        program->codes[k] = gcrt_address(&model->image, gcrt_text(name), NULL);
+        program->codes[k] = gcrt_address(&program->image, gcrt_text(name), NULL);
         if (!program->codes[k])
             return gcrt_fail(error, GCRT_DAMAGED_CODE, "machine code: no function '%s'", name);
     }

@@ -30,7 +30,8 @@ static int wrong_shape(const struct buffer *buffer, const gpucomp_tensor *tensor
     size_t at = 0;
     for (size_t d = 0; tensor->shape && d < tensor->rank && at < sizeof found; d++)
         at += (size_t)snprintf(found + at, sizeof found - at, "%s%lld", d ? ", " : "", (long long)tensor->shape[d]);
-    return gcrt_fail(error, GCRT_WRONG_SHAPE, "input %s: another shape expected, found [%s]; for another shape compile the model for it",
+    return gcrt_fail(error, GCRT_WRONG_SHAPE,
+                     "input %s: another shape expected, found [%s]; for another shape compile the model for it",
                      QUOTE(buffer->name), tensor->shape ? found : "none");
 }
 
@@ -40,11 +41,13 @@ static int take_size(const gpucomp_model *model, const struct buffer *buffer, si
 {
     const struct dim *dim = model->open.dims + d;
     if (!gcrt_dim_has(dim, size))
-        return gcrt_fail(error, GCRT_SIZE_OUTSIDE, "dimension %zu of input %s: %s is %lld, %lld to %lld, a multiple of %lld, expected, as "
+        return gcrt_fail(error, GCRT_SIZE_OUTSIDE,
+                         "dimension %zu of input %s: %s is %lld, %lld to %lld, a multiple of %lld, expected, as "
                          "%.200s says", axis, QUOTE(buffer->name), QUOTE(dim->name), (long long)size, (long long)dim->low,
                          (long long)dim->high, (long long)dim->multiple, dim->said.at);
     if (sizes[d] >= 0 && sizes[d] != size)
-        return gcrt_fail(error, GCRT_SIZES_DIFFER, "dimension %zu of input %s: %s is %lld, but %lld before; one size expected, as %.200s "
+        return gcrt_fail(error, GCRT_SIZES_DIFFER,
+                         "dimension %zu of input %s: %s is %lld, but %lld before; one size expected, as %.200s "
                          "says", axis, QUOTE(buffer->name), QUOTE(dim->name), (long long)size, (long long)sizes[d], dim->said.at);
     sizes[d] = size;
     return 0;
@@ -73,7 +76,8 @@ static int check_input(const gpucomp_model *model, const struct buffer *buffer, 
     if (!with_data)
         return 0;
     if ((uint64_t)bytes != tensor->bytes)
-        return gcrt_fail(error, GCRT_WRONG_SHAPE, "input %s: %lld bytes expected, found %zu", QUOTE(buffer->name), (long long)bytes,
+        return gcrt_fail(error, GCRT_WRONG_SHAPE, "input %s: %lld bytes expected, found %zu", QUOTE(buffer->name),
+                         (long long)bytes,
                          tensor->bytes);
     if ((bytes && !tensor->data) || (uintptr_t)tensor->data % gcrt_dtypes[buffer->dtype].bytes)
         return gcrt_fail(error, GCRT_WRONG_CALL, "input %s: data that is aligned to its elements expected", QUOTE(buffer->name));
@@ -129,7 +133,8 @@ static int check_outputs(const gpucomp_context *context, const struct form *form
                              (unsigned long long)bytes, tensor->bytes);
         for (size_t n = 0; n < k; n++)
             if (meets(tensor, tensor_at(outputs, n)))
-                return gcrt_fail(error, GCRT_SHARED_RESULT, "output %s shares memory with another: memory of its own for each expected",
+                return gcrt_fail(error, GCRT_SHARED_RESULT,
+                                 "output %s shares memory with another: memory of its own for each expected",
                                  QUOTE(name));
         for (size_t n = 0; n < model->input_count; n++)
             if (meets(tensor, tensor_at(inputs, n)))
@@ -295,14 +300,16 @@ int gpucomp_plan(gpucomp_context *context, const gpucomp_tensor *inputs, size_t 
     return code;
 }
 
-int gpucomp_output_shape(gpucomp_context *context, size_t number, int64_t *shape, size_t *rank, uint64_t *bytes, gpucomp_error *error)
+int gpucomp_output_shape(gpucomp_context *context, size_t number, int64_t *shape, size_t *rank, uint64_t *bytes,
+                         gpucomp_error *error)
 {
     int code = gcrt_enter(context, error);
     if (code)
         return code;
     const struct form *form = context->latest;
     if (!form || number >= context->model->output_count) {
-        code = gcrt_fail(error, GCRT_WRONG_CALL, form ? "output %zu: the model has only %zu" : "output %zu: plan or run first (%zu outputs)",
+        code = gcrt_fail(error, GCRT_WRONG_CALL, form ? "output %zu: the model has only %zu"
+                         : "output %zu: plan or run first (%zu outputs)",
                          number, context->model->output_count);
     } else {
         const struct buffer *buffer =

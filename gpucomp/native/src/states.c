@@ -31,7 +31,8 @@ static int take_size(const gpucomp_context *context, size_t s, size_t d, int64_t
         return gcrt_fail(error, GCRT_SIZES_DIFFER, "state %s: %s is %lld, but %lld in this run", QUOTE(name), QUOTE(dim->name),
                          (long long)size, (long long)sizes[d]);
     if (!gcrt_dim_has(dim, size))
-        return gcrt_fail(error, GCRT_SIZE_OUTSIDE, "state %s: %s is %lld, %lld to %lld expected, as %.200s says; gpucomp_state_restore "
+        return gcrt_fail(error, GCRT_SIZE_OUTSIDE,
+                         "state %s: %s is %lld, %lld to %lld expected, as %.200s says; gpucomp_state_restore "
                          "gives it others", QUOTE(name), QUOTE(dim->name), (long long)size, (long long)dim->low,
                          (long long)dim->high, dim->said.at);
     sizes[d] = size;
@@ -85,11 +86,18 @@ int gcrt_begin_states(gpucomp_context *context, const struct form *form, gpucomp
             same = same && kept->shape[d] == shape[d];
         }
         uint64_t bytes = bytes_of(model, s, shape);
+        int64_t output = model->state_outputs[s];
+        if (output >= 0) {
+            uint64_t after = (uint64_t)form->nbytes[ITEMS(form->program->plan.outputs, int64_t)[output]];
+            bytes = after > bytes ? after : bytes;
+        }
         if (bytes > kept->room)
-            return gcrt_fail(error, GCRT_SMALL_ARENA, "state %s takes %llu bytes, the context has %llu: make one with larger sizes in "
+            return gcrt_fail(error, GCRT_SMALL_ARENA,
+                             "state %s takes %llu bytes, the context has %llu: make one with larger sizes in "
                              "`largest`", QUOTE(own->input), (unsigned long long)bytes, (unsigned long long)kept->room);
         if (own->axis >= 0 && (more < 0 || kept->rows + more > own->capacity))
-            return gcrt_fail(error, GCRT_STATE_FULL, "state %s has room for %lld rows, %lld are in it and this run appends %lld: reset or "
+            return gcrt_fail(error, GCRT_STATE_FULL,
+                             "state %s has room for %lld rows, %lld are in it and this run appends %lld: reset or "
                              "rewind the context, or declare a larger %s", QUOTE(own->input), (long long)own->capacity,
                              (long long)kept->rows, (long long)more, QUOTE(own->dim));
         if (same)
@@ -172,7 +180,8 @@ int gpucomp_rewind(gpucomp_context *context, int64_t rows, gpucomp_error *error)
             code = gcrt_fail(error, GCRT_NO_STATE, "rewind: state %s does not grow, so what it was is not known",
                              QUOTE(state_at(context->model, s)->input));
         else if (rows < 0 || rows > context->kept[s].rows)
-            code = gcrt_fail(error, GCRT_NO_STATE, "rewind: 0 to %lld rows expected, found %lld", (long long)context->kept[s].rows,
+            code = gcrt_fail(error, GCRT_NO_STATE, "rewind: 0 to %lld rows expected, found %lld",
+                             (long long)context->kept[s].rows,
                              (long long)rows);
         else if (context->kept[s].rows != context->kept[0].rows)
             code = gcrt_fail(error, GCRT_NO_STATE, "rewind: the states have different numbers of rows");
@@ -201,7 +210,8 @@ static void copy_rows(const struct kept *kept, int64_t axis, int64_t rows, size_
     }
 }
 
-int gpucomp_state_save(gpucomp_context *context, size_t number, void *data, size_t room, size_t *bytes, int64_t *shape, size_t *rank,
+int gpucomp_state_save(gpucomp_context *context, size_t number, void *data, size_t room, size_t *bytes, int64_t *shape,
+                       size_t *rank,
                        gpucomp_error *error)
 {
     int code = enter_state(context, number, error);

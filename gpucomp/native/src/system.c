@@ -217,7 +217,8 @@ static bool has(struct text name) { return gcrt_same(name, gcrt_text("neon")) &&
 static bool tiles_refused(void) { return true; }
 #endif
 
-static int by_text(const void *one, const void *other) { return gcrt_order(*(const struct text *)one, *(const struct text *)other); }
+static int by_text(const void *one, const void *other) { return gcrt_order(*(const struct text *)one,
+                                                                           *(const struct text *)other); }
 
 /* The features that this processor lacks, sorted, in one text; how many. */
 static size_t lacking(const struct text *features, size_t count, char told[MOST_TOLD])
@@ -230,7 +231,8 @@ static size_t lacking(const struct text *features, size_t count, char told[MOST_
     qsort(missing, found, sizeof *missing, by_text);
     told[0] = 0;
     for (size_t k = 0; k < found && at < MOST_TOLD; k++)
-        at += (size_t)snprintf(told + at, MOST_TOLD - at, "%s%.*s", k ? ", " : "", (int)(missing[k].count < 60 ? missing[k].count : 60), missing[k].at);
+        at += (size_t)snprintf(told + at, MOST_TOLD - at, "%s%.*s", k ? ", " : "", (int)(missing[k].count < 60 ? missing[k].count
+            : 60), missing[k].at);
     return found;
 }
 

@@ -1,4 +1,5 @@
-/* Weights as safetensors: names and types imply the header, which is compared and never parsed. As gpucomp/artifact/weights.py. */
+/* Weights as safetensors: names and types imply the header, which is compared and never parsed. As
+ * gpucomp/artifact/weights.py. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,8 @@ static void put_text(struct header *header, struct text text)
         if (which)
             count = (size_t)snprintf(one, sizeof one, "\\%c", names[which - named]);
         else if (code >= 0x10000)
-            count = (size_t)snprintf(one, sizeof one, "\\u%04lx\\u%04lx", 0xd800 + ((code - 0x10000) >> 10), 0xdc00 + (code & 0x3ff));
+            count = (size_t)snprintf(one, sizeof one, "\\u%04lx\\u%04lx", 0xd800 + ((code - 0x10000) >> 10),
+                                     0xdc00 + (code & 0x3ff));
         else if (code < 0x20 || code > 0x7e)
             count = (size_t)snprintf(one, sizeof one, "\\u%04lx", code);
         put(header, one, count);

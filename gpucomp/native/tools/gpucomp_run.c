@@ -77,8 +77,10 @@ static int describe(const gpucomp_model *model)
     for (size_t k = 0; k < info.states && !gpucomp_state(model, k, &tensor, NULL); k++)
         print_tensor("state", &tensor);
     for (size_t k = 0; k < info.dims && !gpucomp_dim(model, k, &axis, NULL); k++)
-        printf("dim     %s: %" PRId64 " to %" PRId64 ", a multiple of %" PRId64 "\n", axis.name, axis.low, axis.high, axis.multiple);
-    printf("%zu kernels in %zu launches, %zu sets of sizes with a program of their own\n", info.kernels, info.launches, info.fixed);
+        printf("dim     %s: %" PRId64 " to %" PRId64 ", a multiple of %" PRId64 "\n", axis.name, axis.low, axis.high,
+               axis.multiple);
+    printf("%zu kernels in %zu launches, %zu sets of sizes with a program of their own\n", info.kernels, info.launches,
+           info.fixed);
     return 0;
 }
 
@@ -178,7 +180,8 @@ static int bench(gpucomp_context *context, const struct arrays *inputs, const st
         times[k] = now_us() - begin;
     }
     qsort(times, (size_t)runs, sizeof *times, by_value);
-    printf("%d runs: median %.1f us, least %.1f us, 90 %% within %.1f us\n", runs, times[runs / 2], times[0], times[runs * 9 / 10]);
+    printf("%d runs: median %.1f us, least %.1f us, 90 %% within %.1f us\n", runs, times[runs / 2], times[0],
+           times[runs * 9 / 10]);
     free(times);
     return 0;
 }
