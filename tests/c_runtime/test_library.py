@@ -132,6 +132,14 @@ def test_the_tool_refuses(arguments, status, told):
     assert told in done.stderr
 
 
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_the_example_of_the_page_compiles(tmp_path, compiler):
+    page = (ROOT / "docs" / "how-to" / "c.md").read_text(encoding="utf-8")
+    (tmp_path / "classify.c").write_text(re.findall(r"```c\n(.*?)```", page, re.S)[0])
+
+    build(f"classify.{compiler}.o", [tmp_path / "classify.c"], "-c", compiler=compiler)
+
+
 CPP = r"""
 #include <cstdio>
 #include <utility>

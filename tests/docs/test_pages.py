@@ -16,7 +16,7 @@ from tests.docs.pages import DOCS, PAGES, ROOT, blocks, commands, name, prose
 from tests.docs.session import EXTRAS, NOT_HERE, PROJECT, SMALLER, TARGETS, Session, key_of
 
 MOST_WORDS = 900  # of the README: what is read in three minutes
-LANGUAGES = {"python", "sh", "text", "diff", "jinja", "toml"}
+LANGUAGES = {"python", "c", "sh", "text", "diff", "jinja", "toml"}
 RUN = [
     page
     for page in PAGES
