@@ -16,10 +16,13 @@ EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 # headers alone: what these packages depend on is for running them on a GPU
 CUTLASS := "nvidia-cutlass>=4.2" "nvidia-cuda-runtime>=13,<14" "nvidia-cuda-crt>=13,<14" "nvidia-cuda-cccl>=13,<14"
 
-.PHONY: help demo env test quick lint format docs dist bench conformance layouts fuzz fuzz-loader clean
+NATIVE := build/native
+
+.PHONY: help demo native env test quick lint format docs dist bench conformance layouts fuzz fuzz-loader clean
 
 help:
 	@echo "make demo    compile a trained network for every device here and let it read handwriting"
+	@echo "make native  libgpucomp_rt and gpucomp-run, which need no Python, in $(NATIVE)"
 	@echo "make env     the environment alone: .venv, with gpucomp so that changes count at once, and what the tests need"
 	@echo "make test    the whole test suite        make quick   without the slow tests"
 	@echo "make lint    ruff and mypy               make format  ruff format"
@@ -35,6 +38,10 @@ help:
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.digits.demo
+
+native:
+	cmake -S gpucomp/native -B $(NATIVE)
+	cmake --build $(NATIVE)
 
 env: $(VENV)/.dev
 
@@ -84,7 +91,7 @@ fuzz-loader: $(VENV)/.fuzz
 		$(BIN)/python -m tests.hostile.fuzz_loader $$kind $(MINUTES) $(FUZZED) || exit 1; done
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis site
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis site $(NATIVE)
 
 # The environment with a dependency group of pyproject.toml. The stamps are in it, so that they go when it goes.
 $(VENV)/.%: pyproject.toml | $(BIN)/python

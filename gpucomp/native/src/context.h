@@ -1,0 +1,113 @@
+/* Memory for one run at a time. */
+#ifndef GCRT_CONTEXT_H
+#define GCRT_CONTEXT_H
+
+#include <stdatomic.h>
+
+#include "model.h"
+
+#define GCRT_LINE 64                /* bytes of a cache line, and of the widest vector */
+#define GCRT_STATE_WORDS 16         /* of a launch for each thread: two cache lines, as the native runner has them */
+#define GCRT_TRIALS 24              /* by the exponents of estimates */
+#define GCRT_MOST_THREADS 256
+
+/* Rows first .. last - 1 of the table, which one call of the native runner runs. */
+struct range {
+    int64_t first, last;
+};
+
+/* A program at some sizes: its numbers, and the table of the native runner. Nothing in it moves. */
+struct form {
+    const struct program *program;
+    bool planned;
+    int64_t *numbers;            /* of the formulas; the first are the sizes */
+    int64_t *nbytes, *offsets;   /* of each buffer; offsets are -1 for those that are not in the arena */
+    int64_t *ends;               /* of stacks, while they are placed */
+    int64_t *chosen;             /* for each kernel, the one that is launched */
+    int64_t *given;              /* numbers of all kernels */
+    uint8_t **memory;            /* of each buffer whose place does not change: weights, counters, numbers */
+    uint64_t *table, *arguments; /* rows of { code, arguments, tasks, state }, and their arguments */
+    uint64_t *starts;            /* how far behind the beginning each argument points in the first step of a loop */
+    _Atomic uint64_t *states;    /* of each row, for each thread */
+    int64_t *loops, *loop_words; /* loops: addresses, or 0, for each row. NULL without loops */
+    double *costs;
+    struct range *ranges;
+    size_t range_count;
+    double shared_ns; /* about how long one thread takes for the launches that threads can share */
+    uint64_t arena_bytes;
+};
+
+/* What is learnt from first runs: whether several threads make them faster. As gpucomp/runtime/trial.py. */
+struct trial {
+    int counts[4];
+    double least[4];
+    int runs, threads;
+    bool over;
+};
+
+/* A state: the memory of its input, and where the next run writes it if that is not in place. */
+struct kept {
+    uint8_t *now, *spare;
+    uint64_t room; /* of each */
+    int64_t rows;
+    int64_t shape[GPUCOMP_MAX_RANK]; /* of what `now` holds */
+    size_t rank;
+    bool begun; /* a run or gpucomp_state_restore gave it a shape */
+};
+
+struct pool;
+
+struct gpucomp_context {
+    const gpucomp_model *model;
+    struct store store;
+    atomic_flag busy;
+    uint8_t *arena, *own_arena;
+    uint64_t arena_bytes;
+    uint8_t *own_states;
+    uint64_t own_state_bytes;
+    struct form *forms; /* of each program of the model */
+    struct form *latest;
+    int64_t *sizes; /* of the model's dimensions, as planned last; scratch behind them */
+    struct kept *kept;
+    uint64_t *words; /* of the native runner's context */
+    int threads;
+    struct pool *pool;
+    struct trial trials[GCRT_TRIALS];
+    uint8_t **tensors; /* memory of the plan's inputs, then of its outputs, of this run */
+};
+
+/* Make the memory of a form for up to `threads` threads. */
+int gcrt_make_form(struct store *store, const gpucomp_model *model, const struct program *program, int threads, struct form *form,
+                   gpucomp_error *error);
+
+/* The numbers at these sizes of the dimensions: bytes of all buffers, and of the arena. GPC2113, GPC7024. */
+int gcrt_measure(struct form *form, const int64_t *sizes, gpucomp_error *error);
+
+/* Fill the table after gcrt_measure. */
+int gcrt_fill(struct form *form, size_t second_cache, gpucomp_error *error);
+
+/* Let temporaries lie in an arena. */
+void gcrt_place(struct form *form, uint8_t *arena);
+
+static inline int64_t gcrt_value(const struct form *form, struct number number)
+{
+    return number.open ? form->numbers[number.value] : number.value;
+}
+
+/* Threads that help a context's runs; `threads` counts the caller. NULL without memory or threads. */
+struct pool *gcrt_pool(int threads);
+void gcrt_end_pool(struct pool *pool);
+
+/* Run a range of a form by `threads` threads, which are the caller and helpers of the pool. */
+void gcrt_run_range(struct gpucomp_context *context, struct form *form, struct range range, int threads);
+
+/* Take the context for a call: GPC2037 if another thread has it. */
+int gcrt_enter(gpucomp_context *context, gpucomp_error *error);
+void gcrt_leave(gpucomp_context *context);
+
+/* The sizes that a caller names, for all dimensions; others are the largest. GPC2111. */
+int gcrt_named_sizes(const gpucomp_model *model, const gpucomp_size *sizes, size_t count, int64_t *found, gpucomp_error *error);
+
+/* The form for these sizes of the dimensions, planned. `states`: a state without room is told by name. */
+int gcrt_form_at(gpucomp_context *context, const int64_t *sizes, struct form **form, gpucomp_error *error);
+#endif

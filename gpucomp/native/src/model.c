@@ -1,0 +1,457 @@
+/* Opens `.gpuc` files, in the order of gpucomp.runtime.artifact.load: container, manifest, plans, digests, weights, code. */
+#include "model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "digest.h"
+
+#define SCHEMA 4
+#define OPEN_SCHEMA 5
+#define MOST_FIXED 100
+#define FILE_ALIGNMENT 64
+#define MANIFEST "manifest.json"
+#define WEIGHTS "weights.safetensors"
+#define STRINGS "strings.json"
+#define DYNAMIC_MODEL "rest.onnx"
+#define SOURCES "sources/"
+#define BINARIES "binaries/"
+
+struct loading {
+    gpucomp_model *model;
+    struct store scratch;
+    struct container container;
+    const struct json *description;
+    gpucomp_error *error;
+};
+
+#define PATH(loading) QUOTE((loading)->model->path)
+
+static int check_schema(struct loading *loading)
+{
+    static const char *const fields[] = {"format", "schema", "plan", "members", "open"};
+    const struct json *all = loading->description;
+    const struct json *format = all->kind == JSON_TABLE ? gcrt_json_find(all, "format") : NULL;
+    if (!format || format->kind != JSON_TEXT || !gcrt_same(gcrt_json_text(format), gcrt_text("gpucomp")))
+        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: " MANIFEST " does not describe a compiled model",
+                         PATH(loading));
+    const struct json *schema = gcrt_json_find(all, "schema");
+    const struct json none = {JSON_NULL, 0, {0}};
+    if (!schema || schema->kind != JSON_INTEGER || (schema->as.integer != SCHEMA && schema->as.integer != OPEN_SCHEMA))
+        return gcrt_fail(loading->error, GCRT_OTHER_SCHEMA, "%s has schema %s, this gpucomp reads %d and %d: compile again",
+                         PATH(loading), QUOTE_JSON(schema ? schema : &none), SCHEMA, OPEN_SCHEMA);
+    bool open = schema->as.integer == OPEN_SCHEMA, whole = true;
+    size_t expected = open ? 5 : 4;
+    for (size_t k = 0; k < expected; k++)
+        whole = whole && gcrt_json_find(all, fields[k]);
+    expected += open && gcrt_json_find(all, "fixed");
+    if (!whole || all->count != expected || gcrt_json_find(all, "members")->kind != JSON_TABLE)
+        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: " MANIFEST " has other fields than schema %d", PATH(loading),
+                         (int)schema->as.integer);
+    return 0;
+}
+
+static bool begins_with(struct text text, const char *prefix)
+{
+    size_t count = strlen(prefix);
+    return text.count >= count && memcmp(text.at, prefix, count) == 0;
+}
+
+static int check_member(struct loading *loading, const struct member *member, const struct json *expected)
+{
+    const struct json *bytes = expected->kind == JSON_TABLE ? gcrt_json_find(expected, "bytes") : NULL;
+    const struct json *digest = bytes && expected->count == 2 ? gcrt_json_find(expected, "sha256") : NULL;
+    static const char *const known[] = {WEIGHTS, STRINGS, DYNAMIC_MODEL};
+    bool named = begins_with(member->name, SOURCES) || begins_with(member->name, BINARIES);
+    for (int k = 0; k < 3; k++)
+        named = named || gcrt_same(member->name, gcrt_text(known[k]));
+    if (!named)
+        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: member %s is unknown", PATH(loading), QUOTE(member->name));
+    char digits[65];
+    bool same = digest && digest->kind == JSON_TEXT && bytes->kind == JSON_INTEGER &&
+        (uint64_t)bytes->as.integer == member->bytes;
+    if (same) {
+        gcrt_sha256(member->data, (size_t)member->bytes, digits);
+        same = gcrt_same(gcrt_json_text(digest), gcrt_text(digits));
+    }
+    return same ? 0
+                : gcrt_fail(loading->error, GCRT_WRONG_DIGEST, "%s: member %s is damaged: its digest differs", PATH(loading),
+                            QUOTE(member->name));
+}
+
+/* The members, without the manifest, are those that it lists, and every byte of them is right. */
+static int check_members(struct loading *loading)
+{
+    const struct json *expected = gcrt_json_find(loading->description, "members");
+    size_t at = 0;
+    const struct text *unlike = NULL;
+    struct text listed;
+    for (size_t k = 0; k < loading->container.count && !unlike; k++) { /* both are in the order of their names */
+        const struct member *member = loading->container.members + k;
+        if (gcrt_same(member->name, gcrt_text(MANIFEST)))
+            continue;
+        int order = 1;
+        if (at < expected->count) {
+            listed = gcrt_json_text(expected->as.items + 2 * at);
+            order = gcrt_order(listed, member->name);
+        }
+        if (order)
+            unlike = order < 0 ? &listed : &member->name;
+        at++;
+    }
+    if (!unlike && at < expected->count) {
+        listed = gcrt_json_text(expected->as.items + 2 * at);
+        unlike = &listed;
+    }
+    if (unlike)
+        return gcrt_fail(loading->error, GCRT_WRONG_DIGEST, "%s: member %s is missing or not listed", PATH(loading),
+                         QUOTE(*unlike));
+    if (!gcrt_member(&loading->container, "", gcrt_text(WEIGHTS)))
+        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: it has no " WEIGHTS, PATH(loading));
+    at = 0;
+    for (size_t k = 0; k < loading->container.count; k++) {
+        const struct member *member = loading->container.members + k;
+        if (gcrt_same(member->name, gcrt_text(MANIFEST)))
+            continue;
+        int code = check_member(loading, member, expected->as.items + 2 * at++ + 1);
+        if (code)
+            return code;
+    }
+    return 0;
+}
+
+/* Whether bytes are UTF-8 (RFC 3629): no overlong forms, no surrogates. */
+static bool is_utf8(const uint8_t *at, uint64_t count)
+{
+    const uint8_t *end = at + count;
+    while (at < end) {
+        unsigned first = *at++, least = 0x80, most = 0xbf;
+        int more = first < 0x80 ? 0 : first < 0xc2 ? -1 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : first < 0xf5 ? 3 : -1;
+        if (more < 0 || end - at < more)
+            return false;
+        least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : least;
+        most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : most;
+        for (; more; more--, at++, least = 0x80, most = 0xbf)
+            if (*at < least || *at > most)
+                return false;
+    }
+    return true;
+}
+
+static int check_kernels(struct loading *loading)
+{
+    for (size_t k = 0; k < loading->container.count; k++) {
+        const struct member *member = loading->container.members + k;
+        const size_t before = strlen(SOURCES);
+        if (begins_with(member->name, SOURCES) && !is_utf8(member->data, member->bytes))
+            return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: source %s is not text", PATH(loading),
+                             QUOTE(((struct text){member->name.at + before, member->name.count - before})));
+    }
+    for (size_t p = 0; p < loading->model->program_count; p++) {
+        struct list kernels = loading->model->programs[p].plan.kernels;
+        for (size_t k = 0; k < kernels.count; k++) {
+            const struct kernel *kernel = ITEMS(kernels, struct kernel) + k;
+            if (!gcrt_member(&loading->container, SOURCES, kernel->source))
+                return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: kernel '%s': no source '%s'", PATH(loading),
+                                 kernel->name.at, kernel->source.at);
+            if (!gcrt_member(&loading->container, BINARIES, kernel->binary))
+                return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: kernel '%s': no binary '%s'", PATH(loading),
+                                 kernel->name.at, kernel->binary.at);
+        }
+    }
+    return 0;
+}
+
+/* Whether the inputs of a plan for one set of sizes are those of the general one at these sizes. */
+static bool is_of_the_model(const gpucomp_model *model, const struct program *fixed)
+{
+    const struct plan *whole = &model->programs->plan, *plan = &fixed->plan;
+    bool same = plan->inputs.count == whole->inputs.count && plan->outputs.count == whole->outputs.count &&
+                plan->device == whole->device && gcrt_same(plan->target, whole->target) && gcrt_same(plan->arch, whole->arch) &&
+                plan->states.count == whole->states.count;
+    for (size_t k = 0; same && k < plan->outputs.count; k++)
+        same = gcrt_same(ITEMS(plan->output_names, struct text)[k], ITEMS(whole->output_names, struct text)[k]);
+    for (size_t k = 0; same && k < plan->inputs.count; k++) {
+        const struct buffer *own = ITEMS(plan->buffers, struct buffer) + ITEMS(plan->inputs, int64_t)[k];
+        const struct buffer *other = ITEMS(whole->buffers, struct buffer) + ITEMS(whole->inputs, int64_t)[k];
+        same = gcrt_same(own->name, other->name) && own->dtype == other->dtype && own->shape.count == other->shape.count;
+        for (size_t d = 0; same && d < own->shape.count; d++) {
+            struct number wanted = ITEMS(other->shape, struct number)[d];
+            same = ITEMS(own->shape, struct number)[d].value == (wanted.open ? fixed->sizes[wanted.value] : wanted.value);
+        }
+    }
+    return same;
+}
+
+static int read_fixed(struct loading *loading, const struct json *json, size_t number)
+{
+    gpucomp_model *model = loading->model;
+    struct program *program = model->programs + 1 + number;
+    const struct json *sizes = json->kind == JSON_TABLE && json->count == 2 ? gcrt_json_find(json, "sizes") : NULL;
+    const struct json *plan = sizes ? gcrt_json_find(json, "plan") : NULL;
+    if (!plan || sizes->kind != JSON_TABLE)
+        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: fixed[%zu]: sizes and a plan expected", PATH(loading), number);
+    int code = gcrt_plan(&model->store, plan, 0, &program->plan, loading->error);
+    if (code)
+        return code;
+    if (!(program->sizes = gcrt_new(&model->store, model->open.dim_count, sizeof *program->sizes)))
+        return gcrt_no_memory(loading->error);
+    bool whole = sizes->count == model->open.dim_count;
+    for (size_t d = 0; whole && d < model->open.dim_count; d++) {
+        const struct json *size = gcrt_json_find(sizes, model->open.dims[d].name.at);
+        whole = size && size->kind == JSON_INTEGER && gcrt_dim_has(model->open.dims + d, size->as.integer);
+        program->sizes[d] = whole ? size->as.integer : 0;
+    }
+    if (!whole)
+        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: fixed[%zu]: no sizes of the model's dimensions", PATH(loading),
+                         number);
+    bool apart = is_of_the_model(model, program);
+    for (size_t k = 1; k <= number; k++)
+        apart = apart && memcmp(model->programs[k].sizes, program->sizes, model->open.dim_count * sizeof *program->sizes) != 0;
+    return apart ? 0
+                 : gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: fixed[%zu]: a plan of another model, or of other sizes",
+                             PATH(loading), number);
+}
+
+static int read_plans(struct loading *loading)
+{
+    gpucomp_model *model = loading->model;
+    const struct json *plan = gcrt_json_find(loading->description, "plan"), *open = gcrt_json_find(loading->description, "open");
+    const struct json *fixed = gcrt_json_find(loading->description, "fixed");
+    size_t count = fixed && fixed->kind == JSON_LIST && fixed->count <= MOST_FIXED ? fixed->count : 0;
+    if (!(model->programs = gcrt_new(&model->store, 1 + count, sizeof *model->programs)))
+        return gcrt_no_memory(loading->error);
+    model->program_count = 1;
+    struct program *general = model->programs;
+    general->open = open ? &model->open : NULL;
+    int code = open ? gcrt_open_plan(&model->store, open, plan, &model->open, &general->plan, loading->error)
+                    : gcrt_plan(&model->store, plan, 0, &general->plan, loading->error);
+    if (code == 0 && fixed && (fixed->kind != JSON_LIST || fixed->count > MOST_FIXED))
+        code = gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: fixed: a list of at most %d plans expected", PATH(loading),
+                         MOST_FIXED);
+    for (size_t k = 0; k < count && code == 0; k++) {
+        code = read_fixed(loading, fixed->as.items + k, k);
+        model->program_count += code == 0;
+    }
+    return code;
+}
+
+/* Refuse by name what only Python can run. */
+static int refuse_others(struct loading *loading)
+{
+    gpucomp_model *model = loading->model;
+    const struct plan *plan = &model->programs->plan;
+    char names[400] = "";
+    size_t at = 0;
+    if (plan->device != ON_CPU)
+        return gcrt_fail(loading->error, GCRT_ONLY_PYTHON,
+                         "%s is compiled for %.100s, and this library runs models for cpu: compile it for cpu", PATH(loading),
+                         plan->target.at);
+    if (gcrt_member(&loading->container, "", gcrt_text(DYNAMIC_MODEL)))
+        return gcrt_fail(loading->error, GCRT_ONLY_PYTHON,
+                         "%s has a part whose shapes depend on values, which only Python runs (gpucomp inspect lists it)",
+                         PATH(loading));
+    for (size_t p = 0; p < model->program_count; p++) {
+        const struct plan *one = &model->programs[p].plan;
+        for (size_t k = 0; k < one->launches.count && at < sizeof names; k++) {
+            const struct launch *launch = ITEMS(one->launches, struct launch) + k;
+            if (launch->kernel < 0 && !strstr(names, launch->host.at))
+                at += (size_t)snprintf(names + at, sizeof names - at, "%s%.40s", at ? ", " : "", launch->host.at);
+        }
+        for (size_t k = 0; k < one->buffers.count; k++) {
+            const struct buffer *buffer = ITEMS(one->buffers, struct buffer) + k;
+            if (gcrt_dtypes[buffer->dtype].kind == 's')
+                return gcrt_fail(loading->error, GCRT_ONLY_PYTHON, "%s has strings (%s), which only Python runs", PATH(loading),
+                                 QUOTE(buffer->name));
+        }
+    }
+    return at ? gcrt_fail(loading->error, GCRT_ONLY_PYTHON, "%s has operators that run on the host, which only Python runs: %s",
+                          PATH(loading), names)
+              : 0;
+}
+
+static uintptr_t function(const struct program *program, const char *name)
+{
+    return (uintptr_t)gcrt_address(&program->image, gcrt_text(name), NULL);
+}
+
+/* Load the machine code of a program, whose kernels share one member. */
+static int load_code(struct loading *loading, struct program *program)
+{
+    const struct plan *plan = &program->plan;
+    const struct member *member = NULL;
+    bool one = true;
+    int code = gcrt_require(ITEMS(plan->features, struct text), plan->features.count, plan->arch, loading->error);
+    if (code)
+        return code;
+    for (size_t k = 0; k < plan->kernels.count; k++) {
+        const struct member *own = gcrt_member(&loading->container, BINARIES, ITEMS(plan->kernels, struct kernel)[k].binary);
+        one = one && (!member || own == member);
+        member = own;
+    }
+    if (!one)
+        return gcrt_fail(loading->error, GCRT_WRONG_BINARIES, "one member of machine code expected, found several");
+    if (!member)
+        return 0;
+    code = gcrt_load(&loading->model->store, member->data, (size_t)member->bytes, &program->image, loading->error);
+    if (code)
+        return code;
+    const char *machine = gcrt_machine(program->image.machine);
+    if (strcmp(machine, gcrt_own_machine()) != 0)
+        return gcrt_fail(loading->error, GCRT_OTHER_PROCESSOR,
+                         "the model was compiled for %.100s (%s), this is %s: compile it here, or for one of its processors",
+                         plan->arch.at, machine, gcrt_own_machine());
+    uint64_t bytes = 0;
+    const char *features = (const char *)gcrt_address(&program->image, gcrt_text("gc_features"), &bytes);
+    if (!features)
+        return gcrt_fail(loading->error, GCRT_DAMAGED_CODE, "machine code: no constant 'gc_features'");
+    program->runner = (struct runner){function(program, "gc_run"), function(program, "gc_run_loops"), function(program,
+        "gc_help"),
+                                      function(program, "gc_alone")};
+    if (!program->runner.run || (plan->repeats.count && !program->runner.run_loops))
+        return gcrt_fail(loading->error, GCRT_DAMAGED_CODE, "machine code: no function 'gc_run'");
+    return gcrt_require_listed((struct text){features, (size_t)bytes}, plan->target, loading->error);
+}
+
+static bool is_kept(const struct plan *plan, struct text name, bool output)
+{
+    for (size_t k = 0; k < plan->states.count; k++) {
+        const struct state *state = ITEMS(plan->states, struct state) + k;
+        if (gcrt_same(output ? state->output : state->input, name))
+            return true;
+    }
+    return false;
+}
+
+/* Which inputs and outputs a caller gives, and which are states. */
+static int list_tensors(gpucomp_model *model, gpucomp_error *error)
+{
+    const struct plan *plan = &model->programs->plan;
+    const struct buffer *buffers = ITEMS(plan->buffers, struct buffer);
+    model->inputs = gcrt_new(&model->store, plan->inputs.count, sizeof *model->inputs);
+    model->outputs = gcrt_new(&model->store, plan->outputs.count, sizeof *model->outputs);
+    model->states = gcrt_new(&model->store, plan->states.count, sizeof *model->states);
+    model->state_outputs = gcrt_new(&model->store, plan->states.count, sizeof *model->state_outputs);
+    if (!model->inputs || !model->outputs || !model->states || !model->state_outputs)
+        return gcrt_no_memory(error);
+    for (size_t k = 0; k < plan->inputs.count; k++)
+        if (!is_kept(plan, buffers[ITEMS(plan->inputs, int64_t)[k]].name, false))
+            model->inputs[model->input_count++] = k;
+    for (size_t k = 0; k < plan->outputs.count; k++)
+        if (!is_kept(plan, ITEMS(plan->output_names, struct text)[k], true))
+            model->outputs[model->output_count++] = k;
+    for (size_t s = 0; s < plan->states.count; s++) {
+        const struct state *state = ITEMS(plan->states, struct state) + s;
+        for (size_t k = 0; k < plan->inputs.count; k++)
+            if (gcrt_same(buffers[ITEMS(plan->inputs, int64_t)[k]].name, state->input))
+                model->states[s] = k;
+        model->state_outputs[s] = -1;
+        for (size_t k = 0; k < plan->outputs.count; k++)
+            if (gcrt_same(ITEMS(plan->output_names, struct text)[k], state->output))
+                model->state_outputs[s] = (int64_t)k;
+    }
+    model->state_count = plan->states.count;
+    return 0;
+}
+
+static int load(struct loading *loading, const uint8_t *data, size_t bytes)
+{
+    gpucomp_model *model = loading->model;
+    int code = gcrt_container(&loading->scratch, data, bytes, model->path.at, MANIFEST, &loading->container, loading->error);
+    if (code)
+        return code;
+    const struct member *manifest = gcrt_member(&loading->container, "", gcrt_text(MANIFEST));
+    if (!manifest)
+        return gcrt_fail(loading->error, GCRT_DAMAGED_FILE, "%s is not a compiled model: it has no " MANIFEST, PATH(loading));
+    loading->description = gcrt_json(&loading->scratch, (const char *)manifest->data, (size_t)manifest->bytes, MANIFEST,
+                                     loading->error);
+    if (!loading->description)
+        return loading->error ? loading->error->code : GCRT_WRONG_MANIFEST;
+    code = check_schema(loading);
+    if (code == 0)
+        code = read_plans(loading);
+    if (code == 0)
+        code = check_members(loading);
+    if (code == 0)
+        code = check_kernels(loading);
+    if (code == 0)
+        code = refuse_others(loading);
+    for (size_t p = 0; p < model->program_count && code == 0; p++) {
+        struct program *program = model->programs + p;
+        program->weights = gcrt_new(&model->store, program->plan.buffers.count, sizeof *program->weights);
+        code = program->weights ? 0 : gcrt_no_memory(loading->error);
+    }
+    if (code == 0)
+        code = gcrt_weights(model, gcrt_member(&loading->container, "", gcrt_text(WEIGHTS)), loading->error);
+    for (size_t p = 0; p < model->program_count && code == 0; p++) {
+        code = load_code(loading, model->programs + p);
+        if (code == 0)
+            code = gcrt_program(model, model->programs + p, loading->error);
+    }
+    return code ? code : list_tensors(model, loading->error);
+}
+
+static int opened(gpucomp_model *model, const uint8_t *data, size_t bytes, const gpucomp_open_options *options,
+                  gpucomp_model **found, gpucomp_error *error)
+{
+    gpucomp_error own = GPUCOMP_ERROR_INIT; /* so that codes are known without the caller's */
+    struct loading loading = {.model = model, .error = error ? error : &own};
+    bool keep_mapped = options && options->size >= sizeof *options && options->keep_mapped;
+    model->second_cache = gcrt_second_cache();
+    model->keep_mapped = keep_mapped;
+    int code = load(&loading, data, bytes);
+    gcrt_free(&loading.scratch);
+    if (code) {
+        gpucomp_close(model);
+        return code;
+    }
+    *found = model;
+    return 0;
+}
+
+int gpucomp_open(const char *path, const gpucomp_open_options *options, gpucomp_model **model, gpucomp_error *error)
+{
+    gcrt_clear(error);
+    if (!path || !model)
+        return gcrt_fail(error, GCRT_WRONG_CALL, "gpucomp_open: a path, and where the model goes, expected");
+    *model = NULL;
+    gpucomp_model *made = calloc(1, sizeof *made);
+    if (!made)
+        return gcrt_no_memory(error);
+    made->path = gcrt_text(path);
+    int code = gcrt_copy_text(&made->store, &made->path) ? gcrt_map(path, &made->mapped, error) : gcrt_no_memory(error);
+    if (code) {
+        gpucomp_close(made);
+        return code;
+    }
+    return opened(made, made->mapped.data, made->mapped.bytes, options, model, error);
+}
+
+int gpucomp_open_memory(const void *data, size_t bytes, const gpucomp_open_options *options, gpucomp_model **model,
+                        gpucomp_error *error)
+{
+    gcrt_clear(error);
+    if (!data || !model || (uintptr_t)data % FILE_ALIGNMENT)
+        return gcrt_fail(error, GCRT_WRONG_CALL,
+                         "gpucomp_open_memory: memory aligned to %d bytes, and where the model goes, expected",
+                         FILE_ALIGNMENT);
+    *model = NULL;
+    gpucomp_model *made = calloc(1, sizeof *made);
+    if (!made)
+        return gcrt_no_memory(error);
+    made->path = gcrt_text("memory");
+    return opened(made, data, bytes, options, model, error);
+}
+
+void gpucomp_close(gpucomp_model *model)
+{
+    if (!model)
+        return;
+    for (size_t p = 0; p < model->program_count; p++)
+        gcrt_unload(&model->programs[p].image);
+    gcrt_release(model->large, model->large_bytes);
+    gcrt_unmap(&model->mapped);
+    gcrt_free(&model->store);
+    free(model);
+}

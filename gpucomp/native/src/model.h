@@ -1,0 +1,62 @@
+/* An opened file: plans, machine code and weights, which do not change. */
+#ifndef GCRT_MODEL_H
+#define GCRT_MODEL_H
+
+#include "container.h"
+#include "elf.h"
+#include "open_plan.h"
+#include "system.h"
+
+/* An argument of a launch. */
+struct argument {
+    int64_t buffer; /* its position; -1: the numbers of the kernel */
+    uint32_t row;
+};
+
+/* Native code, with what each of it takes; NULL where machine code of an earlier version lacks it. */
+struct runner {
+    uintptr_t run, run_loops, help, alone;
+};
+
+/* The rows of the native runner's table: the launches of a plan, in order. What is alike at all sizes. */
+struct program {
+    struct plan plan;
+    struct open_plan *open; /* NULL: for one set of sizes */
+    int64_t *sizes;         /* of the model's dimensions, which a plan of its own is for; NULL for the general one */
+    struct image image;
+    struct runner runner;
+    size_t rows;
+    struct argument *arguments;
+    size_t argument_count;
+    size_t *begins;        /* of the arguments of each row, and behind the last */
+    size_t *number_starts; /* where the numbers of each kernel begin */
+    size_t number_count;   /* of all kernels, one after the other */
+    int64_t *output_of;    /* for each buffer the first output that it is, or -1 */
+    int64_t *input_of;     /* for each buffer the input that it is, or -1 */
+    const uint8_t **codes; /* of each kernel */
+    const uint8_t **weights; /* of each buffer, where it is one */
+};
+
+struct gpucomp_model {
+    struct store store;
+    struct mapped mapped;
+    struct text path;
+    bool keep_mapped; /* weights stay in the file */
+    void *large; /* weights in large pages */
+    size_t large_bytes;
+    struct program *programs; /* the first one is for any size, the others for one set of sizes */
+    size_t program_count;
+    struct open_plan open; /* no dimensions: a model for one set of sizes */
+    uint64_t weight_bytes;
+    size_t second_cache;
+    size_t *inputs, *outputs, *states; /* positions among the plan's inputs and outputs; no states; of states */
+    size_t input_count, output_count, state_count;
+    int64_t *state_outputs; /* which output a state becomes, -1 in place */
+};
+
+/* Read the weights of all plans: where each is in `member`. GPC7004 unless it holds exactly these. */
+int gcrt_weights(gpucomp_model *model, const struct member *member, gpucomp_error *error);
+
+/* Prepare the plan of a program to run, once code and weights are there. */
+int gcrt_program(gpucomp_model *model, struct program *program, gpucomp_error *error);
+#endif

@@ -1,0 +1,146 @@
+"""The C runtime gives the bits that Python does: for fixed sizes, any sizes, loops and states, with any number of threads."""
+
+import ctypes
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+from gpucomp.errors import InputError
+from gpucomp.runtime import artifact
+from gpucomp.runtime.executable import Executable
+from tests.c_runtime import models
+from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
+from tests.c_runtime.models import any_size, any_size_declared, any_size_feed, filtered, fixed, generator, tokens
+
+pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C compiler")
+SIZES = [(1, 4, 1), (5, 64, 90), (2, 8, 33), (1, 4, 1), (3, 64, 17)]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("name", models.FIXED)
+def test_bits_are_those_of_python(name, threads):
+    exe, path, feeds = fixed(name)
+    context = Model(path).context(threads=threads)
+
+    for feed in feeds * 12:  # the first runs try how many threads pay
+        assert same_bits(context.run(feed), exe.run(feed))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_any_size(threads):
+    exe, path = any_size()
+    context = Model(path).context(threads=threads)
+
+    for size in SIZES * 3:
+        feed = any_size_feed(*size)
+        assert same_bits(context.run(feed), exe.run(feed))
+
+
+def test_sizes_of_their_own_programs():
+    exe, path = any_size()
+    path = path.with_name("declared.gpuc")
+    declared = any_size_declared({"n": 2, "h": 8, "w": 33})
+    declared.save(path)
+    context, own = Model(path).context(), artifact.load(path).fixed[0][1]
+    own = Executable(own.plan, own.sources, own.binaries, own.weights)
+    feed, other = any_size_feed(2, 8, 33), any_size_feed(3, 8, 33)
+
+    assert context.model.info.fixed == 1
+    assert same_bits(context.run(feed), own.run(feed))
+    assert same_bits(context.run(other), exe.run(other))
+    assert same_bits(context.run(feed), own.run(feed))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_states_that_grow(threads):
+    exe, path = generator()
+    context, python = Model(path).context(threads=threads), exe.context()
+
+    for count in (5, 1, 1, 7, 1, 3, 20, 1):
+        feed = tokens(count, 2)
+        assert same_bits(context.run(feed), python.run(feed))
+        assert context.rows(0) == python.rows[models.PAST[0]]
+    for number, info in enumerate(context.model.states):
+        assert (context.save(number) == python.save()[info.name.decode()]).all()
+
+
+def test_rewound_and_restored_states():
+    _, path = generator()
+    model = Model(path)
+    first, second, feeds = model.context(), model.context(), [tokens(count) for count in (4, 3, 2)]
+    for feed in feeds[:2]:
+        first.run(feed)
+    kept = [first.save(number) for number in range(len(model.states))]
+    wanted = first.run(feeds[2])
+    first.call("gpucomp_rewind", ctypes.c_int64(7))
+    for number, array in enumerate(kept):
+        second.restore(number, array)
+
+    assert same_bits(first.run(feeds[2]), wanted)
+    assert same_bits(second.run(feeds[2]), wanted)
+    with pytest.raises(NativeError, match=r"GPC2041 rewind: 0 to 9 rows expected, found 10"):
+        first.call("gpucomp_rewind", ctypes.c_int64(10))
+    first.call("gpucomp_reset")
+    assert first.rows(0) == 0
+
+
+def test_a_state_that_each_run_makes_anew():
+    exe, path = filtered()
+    context, python = Model(path).context(), exe.context()
+    feeds = [{"x": models.RNG.standard_normal((2, 16)).astype(np.float32)} for _ in range(5)]
+    first = [context.run(feed) for feed in feeds]
+
+    assert all(same_bits(found, python.run(feed)) for found, feed in zip(first, feeds, strict=True))
+    assert (context.save(0) == python.save()["h"]).all()
+    context.call("gpucomp_reset")
+    assert same_bits(context.run(feeds[0]), first[0])
+
+
+def test_a_full_state():
+    exe, path = generator()
+    context, python = Model(path).context(), exe.context()
+    context.run(tokens(60)), python.run(tokens(60))
+
+    with pytest.raises(InputError) as told:
+        python.run(tokens(5))
+    with pytest.raises(NativeError, match="has room for 64 rows, 60 are in it and this run appends 5") as told_here:
+        context.run(tokens(5))
+    assert told_here.value.code == told.value.code == "GPC2118"
+    assert context.rows(0) == 60
+
+
+def test_contexts_of_one_model_run_side_by_side():
+    exe, path, feeds = fixed("mobilenet_v2")
+    model, wanted = Model(path), exe.run(feeds[0])
+    found = []
+
+    def work():
+        context = model.context(threads=2)
+        found.extend(same_bits(context.run(feeds[0]), wanted) for _ in range(20))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert found == [True] * 80
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("name", ["mobilenet_v2", "lstm_both_ways", "any_size", "generator"])
+def test_runs_allocate_nothing(name, threads):
+    path = {"any_size": any_size, "generator": generator}.get(name, lambda: fixed(name))()[1]
+    program = build("allocations", [NATIVE.parents[1] / "tests/c_runtime/allocations.c", *SOURCES], "-O1")
+    done = subprocess.run([program, path, str(threads)], capture_output=True, text=True, timeout=300, check=False)
+
+    assert (done.stdout, done.stderr) == ("40 runs, 0 allocations\n", "")
+
+
+def test_arena_bytes():
+    exe, path = any_size()
+    model = Model(path)
+    assert isinstance(exe, Executable)
+    assert model.arena_bytes(n=5, h=64, w=90) == model.arena_bytes() == exe.at(n=5, h=64, w=90).plan.arena_bytes
+    assert model.arena_bytes(n=1, h=4, w=1) == exe.at(n=1, h=4, w=1).plan.arena_bytes
