@@ -34,6 +34,7 @@ MODULES = {
     "cpu": "gpucomp.targets.cpu",
     "opencl": "gpucomp.targets.opencl",
     "cuda": "gpucomp.targets.cuda",
+    "hip": "gpucomp.targets.hip",
 }
 BUILDERS = MODULES | {"opencl": "gpucomp.targets.opencl_build"}
 
@@ -43,7 +44,7 @@ def _module(kind: str) -> Any:
 
 
 def resolve(text: str) -> Target:
-    """The target for a name: ``auto``, ``cpu[:NAME]``, ``opencl[:NAME]``, ``cuda[:sm_XX]``.
+    """The target for a name: ``auto``, ``cpu[:NAME]``, ``opencl[:NAME]``, ``cuda[:sm_XX]``, ``hip[:gfxNNN]``.
 
     Raises ``UsageError`` that lists the known names for an unknown one, and ``DeviceError`` if no device of the kind is here.
     """
@@ -56,8 +57,8 @@ def resolve(text: str) -> Target:
     if kind not in MODULES or (colon and not which):
         raise UsageError(
             f"unknown target {quote(text)}; targets are auto, cpu, cpu:PROCESSOR, opencl, opencl:NAME, cuda, "
-            f"cuda:ARCHITECTURE (auto: GPUCOMP_TARGET, or cpu; names for opencl: {_module('opencl').NAMES}; architectures: "
-            "sm_75 to sm_120)",
+            f"cuda:ARCHITECTURE, hip, hip:SET (auto: GPUCOMP_TARGET, or cpu; names for opencl: {_module('opencl').NAMES}; "
+            f"architectures: sm_75 to sm_120; sets: {_module('hip').NAMES})",
             code="GPC2002",
         )
     module = _module(kind)
@@ -69,11 +70,13 @@ def require_compiler(target: Target) -> None:
     """Raise ``DeviceError`` if the target's compiler is missing. OpenCL's comes with the driver."""
     if target.kind == "cuda":
         _module("cuda").nvrtc()
+    if target.kind == "hip":
+        _module("hip").compiler_version()
 
 
 def compiler_version(target: Target) -> str:
     """The compiler that builds for ``target``, where ``target.identity`` does not tell. Raises ``DeviceError``."""
-    return str(_module("cuda").compiler_version()) if target.kind == "cuda" else ""
+    return str(_module(target.kind).compiler_version()) if target.kind in ("cuda", "hip") else ""
 
 
 def require_device(target: Target) -> None:
