@@ -9,6 +9,8 @@ A new kind of target needs:
     ``gpucomp.runtime.executable.PROGRAMS``  what runs a compiled model
     ``gpucomp.tuning.devices.KINDS``      what measures a candidate
 
+A kind in ``COMPILED_ONLY`` is missing in the last two tables.
+
 ``tests/targets/test_kinds.py`` compares these tables.
 """
 
@@ -25,7 +27,7 @@ from typing import Any, Protocol
 from gpucomp import config
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
-from gpucomp.errors import KernelBuildError, UsageError, quote
+from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.stages import Progress
@@ -36,6 +38,7 @@ MODULES = {
     "cuda": "gpucomp.targets.cuda",
     "hip": "gpucomp.targets.hip",
 }
+COMPILED_ONLY = frozenset({"hip"})  # kinds whose kernels are compiled but not run: they have no runtime and no tuner yet
 BUILDERS = MODULES | {"opencl": "gpucomp.targets.opencl_build"}
 
 
@@ -81,10 +84,21 @@ def compiler_version(target: Target) -> str:
 
 def require_device(target: Target) -> None:
     """Raise ``DeviceError`` if what runs the target's kernels, the packages or the device, is missing."""
+    if target.kind in COMPILED_ONLY:
+        raise not_run(target.kind)
     if target.kind == "opencl":
         _module("opencl").device_of(target)
     if target.kind == "cuda":
         _module("cuda").require_gpu()
+
+
+def not_run(kind: str) -> DeviceError:
+    """The error for a model of a kind in ``COMPILED_ONLY`` that is to run."""
+    return DeviceError(
+        f"gpucomp compiles for {kind} and does not run what it compiled: {kind} has no runtime yet. An AMD GPU runs models "
+        "through its OpenCL driver: --target opencl",
+        code="GPC5020",
+    )
 
 
 class Begun(Protocol):

@@ -166,11 +166,8 @@ OVER half convert_half_rte(float a) {{ return (half)a; }}
 
 CALLED = re.compile(r"([\w.$]+)@(?:gotpc)?rel32@lo")  # a function whose address the listing loads
 NEWEST, OLDEST = 24, 14  # versions of clang to look for
-UNKNOWN = re.compile(
-    "unknown target CPU|invalid target ID|is not a valid processor|unsupported (?:HIP|CUDA) gpu architecture|"
-    "cannot specify multiple -x|unknown argument: .--no-gpu-bundle-output"
-)
-NO_LINKER = re.compile(r"lld.*(?:No such file|not found)|unable to execute command|linker command failed.*127")
+UNKNOWN = re.compile("unknown target CPU|invalid target ID|is not a valid processor")
+NO_LINKER = re.compile("unable to execute command|amdgcn-link command failed")
 # without ROCm: neither its headers nor its device library. Sums of products within an expression are fused, as in OpenCL
 HIP_FLAGS = (
     *("-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-nostdinc", "-std=c++17"),
@@ -205,7 +202,16 @@ def compiler() -> str | None:
 
 def compilers() -> list[str]:
     """The installed clangs: the default one, then others from new to old, by Debian's names."""
-    names = ["clang", *(f"clang-{version}" for version in range(NEWEST, OLDEST - 1, -1))]
+    return _installed("clang")
+
+
+def linker() -> str | None:
+    """The first installed lld, or ``None``. Each clang calls its own."""
+    return next(iter(_installed("ld.lld")), None)
+
+
+def _installed(program: str) -> list[str]:
+    names = [program, *(f"{program}-{version}" for version in range(NEWEST, OLDEST - 1, -1))]
     return [path for name in names if (path := shutil.which(name)) is not None]
 
 
@@ -242,24 +248,29 @@ def code_object(source: KernelSource, arch: str) -> bytes:
 
 
 def _run(flags: Sequence[str], text: str, source: KernelSource, arch: str) -> str:
-    """What the newest suitable clang prints for ``text``, which is ``source`` with its prelude."""
+    """What the first suitable clang prints for ``text``, which is ``source`` with its prelude."""
     if compiler() is None:
         raise DeviceError(
             "clang is not installed, which compiles for AMD GPUs: apt-get install clang lld", code="GPC5002"
         )
-    for clang in compilers():
+    # HIP needs a linker too, and builtins that old clangs lack: the newest first, and the default one last
+    found = [*compilers()[1:], compilers()[0]] if source.language == "hip" else compilers()
+    unlinked = ""
+    for clang in found:
         done = subprocess.run([clang, *flags], input=text, capture_output=True, text=True, timeout=120, check=False)
-        if not UNKNOWN.search(done.stderr):
+        if NO_LINKER.search(done.stderr):
+            unlinked = done.stderr.partition("\n")[0].strip()
+        elif not UNKNOWN.search(done.stderr):
             break
     else:
+        if unlinked:
+            raise DeviceError(f"lld, which links code objects, is missing ({unlinked}): apt-get install lld", code="GPC5002")
         raise DeviceError(
             f"no installed clang knows {arch}: install a newer one, for example apt-get install clang-{NEWEST}",
             code="GPC5002",
         )
     if done.returncode:
         first = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr.strip())
-        if NO_LINKER.search(first):
-            raise DeviceError(f"lld, which links code objects for AMD GPUs, is missing ({first.strip()}): apt-get install lld", code="GPC5002")
         raise KernelBuildError(build_failed(source, first))
     return done.stdout
 

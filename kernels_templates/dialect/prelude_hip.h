@@ -87,7 +87,7 @@ __device__ __forceinline__ void gc_threadfence() { __builtin_amdgcn_fence(__ATOM
 // ---- storage types --------------------------------------------------------------------------------
 
 struct gc_half {  // IEEE binary16
-  unsigned short bits;
+  _Float16 value;
 };
 
 struct gc_bf16 {  // the upper half of an IEEE binary32
@@ -97,11 +97,9 @@ struct gc_bf16 {  // the upper half of an IEEE binary32
 // ---- conversions ----------------------------------------------------------------------------------
 // Narrowing rounds to nearest, ties to even; NaN stays NaN.
 
-__device__ __forceinline__ float gc_half_to_float(gc_half x) { return (float)__builtin_bit_cast(_Float16, x.bits); }
+__device__ __forceinline__ float gc_half_to_float(gc_half x) { return (float)x.value; }
 
-__device__ __forceinline__ gc_half gc_float_to_half(float x) {
-  return gc_half{__builtin_bit_cast(unsigned short, (_Float16)x)};
-}
+__device__ __forceinline__ gc_half gc_float_to_half(float x) { return gc_half{(_Float16)x}; }
 
 __device__ __forceinline__ float gc_bf16_to_float(gc_bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
 
@@ -219,38 +217,33 @@ __device__ __forceinline__ bool gc_is_set(const unsigned* flag, int attempts) {
 
 // ---- moves ----------------------------------------------------------------------------------------
 // So many bytes between memory and an array, both aligned to them; zeros are stored where not valid, and the source is not
-// read. clang keeps arrays of words in registers through casts, and arrays of smaller elements only through memcpy.
+// read. clang keeps an array in registers only if it is moved as a vector of its own elements.
 
-template <int bytes>
-struct gc_moved {
-  typedef uint4 type;
+template <class E>
+struct gc_word {
+  typedef E type;
 };
 template <>
-struct gc_moved<8> {
-  typedef uint2 type;
+struct gc_word<gc_half> {
+  typedef _Float16 type;
 };
 template <>
-struct gc_moved<4> {
-  typedef unsigned type;
-};
-template <>
-struct gc_moved<2> {
+struct gc_word<gc_bf16> {
   typedef unsigned short type;
 };
 template <>
-struct gc_moved<1> {
+struct gc_word<bool> {
   typedef unsigned char type;
 };
 
 template <int bytes, class E>
-__device__ __forceinline__ void gc_move(E* to, const void* from, bool valid = true) {
-  typedef typename gc_moved<bytes>::type words;
-  if constexpr (sizeof(E) >= 4 || bytes <= sizeof(E)) {
-    *reinterpret_cast<words*>(to) = valid ? *reinterpret_cast<const words*>(from) : words(0);
-  } else if (valid) {
-    __builtin_memcpy(to, __builtin_assume_aligned(from, bytes), bytes);
+__device__ __forceinline__ void gc_move(E* to, const E* from, bool valid = true) {
+  typedef typename gc_word<E>::type word;
+  if constexpr (bytes == sizeof(E)) {
+    *reinterpret_cast<word*>(to) = valid ? *reinterpret_cast<const word*>(from) : word(0);
   } else {
-    __builtin_memset(to, 0, bytes);
+    typedef word words __attribute__((ext_vector_type(bytes / sizeof(E))));
+    *reinterpret_cast<words*>(to) = valid ? *reinterpret_cast<const words*>(from) : words(0);
   }
 }
 

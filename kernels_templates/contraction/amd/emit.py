@@ -74,19 +74,9 @@ INSTRUCTIONS: Mapping[tuple[DType, int, int], Instruction] = {  # by element, la
     (F16, 32, 16): WMMA_F16,
     (I8, 32, 16): WMMA_I8,
 }
-# of RDNA4, whose lanes share each row out between two halves of the wave (RDNA4 ISA, 7.12.2). A chunk of 16 bytes has the
-# depth of a whole instruction of bytes: each half of the wave takes its own half of the chunk
+# of RDNA4, where each half of a wave holds half of a row's depth (RDNA4 ISA, 7.12.2)
 GFX12: Mapping[DType, Instruction] = {
     F16: Instruction("__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12", 16, 8, "lane / 16 * 8 + r", call=CALL_OF_WMMA),
-    I8: Instruction(
-        "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12",
-        16,
-        8,
-        "lane / 16 * 8 + r",
-        ("lane < 16 ? @.lo : @.hi",),
-        CALL_OF_WMMA_I8,
-        beside=False,
-    ),
 }
 # of CDNA3, which has no others for bytes: twice the depth
 DEEP: Mapping[tuple[DType, int, int], Instruction] = {
