@@ -470,12 +470,17 @@ def unsuited(cell: Cell) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = simulator_parser("bench.amd_emulator", __doc__, [cell.name for language in ("opencl", "hip") for cell in cells(language)], 20)
+    parser = simulator_parser(
+        "bench.amd_emulator", __doc__, [cell.name for language in ("opencl", "hip") for cell in cells(language)], 20
+    )
     parser.add_argument(
         "--arch", action="append", choices=list(ARCHITECTURES), help="only this architecture; may repeat (default: all)"
     )
     parser.add_argument(
-        "--language", choices=("opencl", "hip"), default="opencl", help="what the kernels are rendered in (default: opencl)"
+        "--language",
+        choices=("opencl", "hip"),
+        default="opencl",
+        help="what the kernels are rendered in (default: opencl)",
     )
     options = parser.parse_args(arguments)
     if not (options.path / EMULATOR).is_file():
@@ -483,7 +488,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if amdgcn.compiler() is None:
         parser.error("clang is not installed, which compiles for AMD GPUs: apt-get install clang")
     archs = options.arch or list(ARCHITECTURES)
-    chosen = [c for c in cells(options.language) if arch_of(c) in archs and (not options.cell or c.name in options.cell)]
+    chosen = [
+        c for c in cells(options.language) if arch_of(c) in archs and (not options.cell or c.name in options.cell)
+    ]
     emulator = Emulator(options.path, options.limit)
     try:
         wrong = {arch: probe(emulator, arch) for arch in dict.fromkeys(map(arch_of, chosen))}

@@ -38,7 +38,9 @@ MODULES = {
     "cuda": "gpucomp.targets.cuda",
     "hip": "gpucomp.targets.hip",
 }
-COMPILED_ONLY = frozenset({"hip"})  # kinds whose kernels are compiled but not run: they have no runtime and no tuner yet
+COMPILED_ONLY = frozenset(
+    {"hip"}
+)  # kinds whose kernels are compiled but not run: they have no runtime and no tuner yet
 BUILDERS = MODULES | {"opencl": "gpucomp.targets.opencl_build"}
 
 

@@ -264,7 +264,9 @@ def _run(flags: Sequence[str], text: str, source: KernelSource, arch: str) -> st
             break
     else:
         if unlinked:
-            raise DeviceError(f"lld, which links code objects, is missing ({unlinked}): apt-get install lld", code="GPC5002")
+            raise DeviceError(
+                f"lld, which links code objects, is missing ({unlinked}): apt-get install lld", code="GPC5002"
+            )
         raise DeviceError(
             f"no installed clang knows {arch}: install a newer one, for example apt-get install clang-{NEWEST}",
             code="GPC5002",

@@ -96,7 +96,9 @@ def device_here() -> Target:
     arch = re.search(rb"gfx[0-9a-f]+", found.raw)
     name = found.value.decode(errors="replace")
     if arch is None or not is_known(arch[0].decode()):
-        raise DeviceError(f"the GPU {quote(name)} has no instruction set that is known; {NAMES} expected", code="GPC5001")
+        raise DeviceError(
+            f"the GPU {quote(name)} has no instruction set that is known; {NAMES} expected", code="GPC5001"
+        )
     version = ctypes.c_int()
     library.hipRuntimeGetVersion(ctypes.byref(version))
     return replace(manifest(arch[0].decode()), identity=f"{name} | {version.value}")
@@ -113,7 +115,9 @@ def compiler_version() -> str:
             "clang is not installed, which compiles for AMD GPUs: apt-get install clang lld", code="GPC5002"
         )
     said = [
-        subprocess.run([clang, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout.partition("\n")[0]
+        subprocess.run([clang, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout.partition(
+            "\n"
+        )[0]
         for clang in amdgcn.compilers()
     ]
     return ", ".join(dict.fromkeys(said))

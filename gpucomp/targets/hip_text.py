@@ -12,9 +12,8 @@ from importlib import resources as files
 from gpucomp.codegen.llvm.ir import math as tables
 
 PRELUDE, MATHEMATICS = "prelude_hip.h", "math_hip.h"
-FUNCTIONS = (
-    "fabs floor ceil rint sqrt copysign fma exp log erf tanh pow fmod sin cos tan asin acos atan sinh cosh asinh acosh atanh"
-).split()
+EXACT = frozenset({"fabs", "floor", "ceil", "rint", "sqrt", "copysign", "fma", "fmod"})  # rounded once at most
+FUNCTIONS = sorted(EXACT | tables.NAMES)
 CALLED = re.compile(rf"\b(?:{'|'.join(FUNCTIONS)}|exp2)f?\(")
 CIRCULAR = re.compile(r"\b(?:sin|cos|tan)f?\(")
 PLACE = re.compile(r"@(\w+)@")

@@ -62,8 +62,12 @@ HALVES, FOUR = ("@.lo", "@.hi"), ("@.s0", "@.s1", "@.s2", "@.s3")
 EIGHTS = ("as_long(@.lo)", "as_long(@.hi)")  # bytes
 ROW_OF_WMMA = "r * 2 + lane / 16"
 CALL_OF_WMMA, CALL_OF_WMMA_I8 = "{builtin}({a}, {b}, {c})", "{builtin}(true, {a}, true, {b}, {c}, false)"
-WMMA_F16 = Instruction("__builtin_amdgcn_wmma_f32_16x16x16_f16_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA, chunks=2, beside=False)
-WMMA_I8 = Instruction("__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA_I8, beside=False)
+WMMA_F16 = Instruction(
+    "__builtin_amdgcn_wmma_f32_16x16x16_f16_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA, chunks=2, beside=False
+)
+WMMA_I8 = Instruction(
+    "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA_I8, beside=False
+)
 INSTRUCTIONS: Mapping[tuple[DType, int, int], Instruction] = {  # by element, lanes of a wave, size
     (F16, 64, 32): Instruction("__builtin_amdgcn_mfma_f32_32x32x8f16", 32, 16, ROW_32, HALVES),
     (F16, 64, 16): Instruction("__builtin_amdgcn_mfma_f32_16x16x16f16", 16, 4, ROW_16, HALVES),
@@ -145,7 +149,11 @@ def emit_amd(
     rewriter = Rewriter(kernel.params, places(body.m, row) | places(body.n, col) | places(body.batch, batch))
     known: dict[Expr, str] = {row: "row", col: "col", batch: "batch", body.acc: "sum"}
     store = Emitter(printer, known).store(flat_stores(kernel.stores, rewriter))
-    if dtype is F16 and printer.dialect.extensions and not any(text.startswith(FP16) for text in printer.helpers.values()):
+    if (
+        dtype is F16
+        and printer.dialect.extensions
+        and not any(text.startswith(FP16) for text in printer.helpers.values())
+    ):
         printer.helpers = {"half": FP16} | printer.helpers
     instruction = instruction_of(dtype, s.wave, s.block, printer.features)
     kind, dialect = element.chunk, printer.dialect
@@ -274,9 +282,7 @@ def _products(
         return ["{", left, *(f"{total} += left[{k}];" for k, total in enumerate(r.sums)), "}"]
 
     def leave(r: Run, group: str) -> str:
-        return dialect.vector_store(
-            sum_type, r.sums, f"partial + {group} * {derived.tile_m * derived.tile_n} + {r.at}"
-        )
+        return dialect.vector_store(sum_type, r.sums, f"partial + {group} * {derived.tile_m * derived.tile_n} + {r.at}")
 
     acc = f"acc[{i}][{j}]"
     runs = [run(number) for number in range(instruction.sums // 4)]
