@@ -35,7 +35,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.kernel_sweep.cases import Cell, features_of
+from bench.kernel_sweep.cases import HIP, Cell, features_of
 from bench.kernel_sweep.play import Ready
 from bench.simulated import SimulatorError, arguments_of, commit_of, run, simulator_parser
 from gpucomp.errors import DeviceError, KernelBuildError
@@ -269,7 +269,7 @@ class Emulator:
 
     def play(self, ready: Ready) -> list[np.ndarray]:
         given, first, count = arguments_of(ready)
-        return self.launch(ready.case.cell.target, ready.source, given)[first : first + count]
+        return self.launch(arch_of(ready.case.cell), ready.source, given)[first : first + count]
 
     def close(self) -> None:
         self._end()
@@ -313,7 +313,7 @@ def _meets(ready: Ready) -> bool:
 
 
 def _spills(ready: Ready) -> bool:
-    return amdgcn.resources(ready.source, ready.case.cell.target).private_bytes > 0
+    return amdgcn.resources(ready.source, arch_of(ready.case.cell)).private_bytes > 0
 
 
 def _moves_bytes(ready: Ready) -> bool:
@@ -331,7 +331,7 @@ def _adds_lanes_up(ready: Ready) -> bool:
 
 
 def _has_16_bits_from_v128_on(ready: Ready) -> bool:
-    return bool(HALF_FROM_128.search(amdgcn.assemble(ready.source, ready.case.cell.target)))
+    return bool(HALF_FROM_128.search(amdgcn.assemble(ready.source, arch_of(ready.case.cell))))
 
 
 def _rows_of_32(lanes: int) -> np.ndarray:
@@ -447,9 +447,15 @@ def probe(emulator: Emulator, arch: str) -> dict[str, str]:
     return wrong
 
 
-def cells() -> list[Cell]:
+def arch_of(cell: Cell) -> str:
+    """The instruction set of a cell, of OpenCL or HIP."""
+    return cell.target.removeprefix(HIP)
+
+
+def cells(language: str = "opencl") -> list[Cell]:
     """The cells that an architecture has instructions for; see ``unsuited`` for the others."""
-    found = [Cell(a, engine, dtype) for a in ARCHITECTURES for engine, dtypes in ENGINES.items() for dtype in dtypes]
+    targets = [f"{HIP if language == 'hip' else ''}{arch}" for arch in ARCHITECTURES]
+    found = [Cell(a, engine, dtype) for a in targets for engine, dtypes in ENGINES.items() for dtype in dtypes]
     return [cell for cell in found if not unsuited(cell)]
 
 
@@ -464,9 +470,17 @@ def unsuited(cell: Cell) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = simulator_parser("bench.amd_emulator", __doc__, [cell.name for cell in cells()], 20)
+    parser = simulator_parser(
+        "bench.amd_emulator", __doc__, [cell.name for language in ("opencl", "hip") for cell in cells(language)], 20
+    )
     parser.add_argument(
         "--arch", action="append", choices=list(ARCHITECTURES), help="only this architecture; may repeat (default: all)"
+    )
+    parser.add_argument(
+        "--language",
+        choices=("opencl", "hip"),
+        default="opencl",
+        help="what the kernels are rendered in (default: opencl)",
     )
     options = parser.parse_args(arguments)
     if not (options.path / EMULATOR).is_file():
@@ -474,16 +488,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if amdgcn.compiler() is None:
         parser.error("clang is not installed, which compiles for AMD GPUs: apt-get install clang")
     archs = options.arch or list(ARCHITECTURES)
-    chosen = [c for c in cells() if c.target in archs and (not options.cell or c.name in options.cell)]
+    chosen = [
+        c for c in cells(options.language) if arch_of(c) in archs and (not options.cell or c.name in options.cell)
+    ]
     emulator = Emulator(options.path, options.limit)
     try:
-        wrong = {arch: probe(emulator, arch) for arch in dict.fromkeys(c.target for c in chosen)}
+        wrong = {arch: probe(emulator, arch) for arch in dict.fromkeys(map(arch_of, chosen))}
         for arch, name, said in ((a, n, s) for a, found in wrong.items() for n, s in found.items()):
             print(f"{arch}: the emulator has {name} wrong ({said})", file=sys.stderr)
 
         def without(ready: Ready) -> str:
             """Why the emulator cannot judge a case, or ""."""
-            of = [p.name for p in PROBES if p.name in wrong[ready.case.cell.target] and p.needs(ready)]
+            of = [p.name for p in PROBES if p.name in wrong[arch_of(ready.case.cell)] and p.needs(ready)]
             return f"the emulator has {of[0]} wrong" if of else ""
 
         lead = " ".join(

@@ -1,13 +1,16 @@
-"""Compiles every kernel of every benchmark model with NVRTC for every CUDA architecture; no GPU and no driver are needed.
+"""Compiles every kernel of every benchmark model with NVRTC for every CUDA architecture, and with clang for instruction sets
+of HIP that --arch names; no GPU and no driver are needed.
 
-    python -m bench.compile_matrix [MODEL ...] [--arch sm_80 ...] [--precision fp16] [--sass] [--jobs 2] [--json out.json]
+    python -m bench.compile_matrix [MODEL ...] [--arch sm_80 | gfx942 ...] [--precision fp16] [--sass] [--jobs 2]
+                                   [--json out.json]
 
 A row is one model on one architecture: distinct kernels at their default schedules, seconds of NVRTC, the largest number of
 registers, bytes of spills, stack and shared memory of any kernel, and the distance of contractions from the register formula
 of their space. The exit status is 1 if a kernel is refused, spills, uses a stack or exceeds that formula. With --sass it is
 also 1 if a contraction that matrix cores could compute has no instruction for them (except a product of few rows, which is
 bound by its weights), if one accesses local memory, or if less than 90 % of the global loads in their machine code move 16
-bytes. A repeated text is compiled once for each architecture. The journal keeps all measurements, so a second run continues.
+bytes. For HIP, spills are in registers, and loads may be narrower. A repeated text is compiled once for each architecture. The
+journal keeps all measurements, so a second run continues.
 """
 
 from __future__ import annotations
@@ -34,9 +37,10 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.lowering import kernels_of, rewritten
 from gpucomp.schedule.analytic import math_of
 from gpucomp.schedule.choose import choose
-from gpucomp.targets import cuda
+from gpucomp.targets import cuda, hip
 from gpucomp.targets.sass import disassembler
 
+HIP = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 WIDE = 0.9  # least share of the global loads of contractions that must move 16 bytes
 
 
@@ -70,6 +74,11 @@ class Row:
     loads: int = 0  # global loads in the machine code of these
     wide: int = 0  # loads that move 16 bytes
     faults: list[str] = field(default_factory=list)
+
+
+def target_of(arch: str) -> Target:
+    """The target of a CUDA architecture, or of an AMD instruction set by HIP."""
+    return hip.manifest(arch) if arch.startswith("gfx") else cuda.manifest(arch)
 
 
 def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
@@ -123,7 +132,7 @@ def row_of(model: str, arch: str, measured: Sequence[tuple[Case, Measured]], *, 
             if m.matrix <= 0 or m.local:
                 said = f"{m.matrix} instructions for matrix cores, {m.local} accesses of local memory"
                 row.faults.append(f"{where}: {said}, {dict(case.source.schedule)}")
-    if row.wide < WIDE * row.loads:
+    if row.wide < WIDE * row.loads and arch not in HIP:  # their epilogues read element by element
         row.faults.append(f"{model} {arch}: {row.wide} of {row.loads} global loads of contractions move 16 bytes")
     return row
 
@@ -145,7 +154,7 @@ def sweep(
             waiting: list[tuple[str, list[tuple[Case, str]]]] = []
             pending: dict[str, Future[Measured]] = {}
             for arch in archs:
-                wanted = [(case, key(case.source, arch)) for case in cases(graph, cuda.manifest(arch), precision)]
+                wanted = [(case, key(case.source, arch)) for case in cases(graph, target_of(arch), precision)]
                 waiting.append((arch, wanted))
                 for case, name in wanted:
                     known = journal.known.get(name)
@@ -175,11 +184,16 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def compilers_of(rows: Sequence[Row]) -> str:
+    """The compilers of these rows, in words."""
+    return ", ".join(dict.fromkeys(hip.compiler_version() if r.arch in HIP else cuda.compiler_version() for r in rows))
+
+
 def summary(rows: Sequence[Row]) -> str:
     kernels, seconds = sum(r.kernels for r in rows), sum(r.seconds for r in rows)
     return (
-        f"`python -m bench.compile_matrix`, {cuda.compiler_version()}: batch 1, published sizes, default schedules. "
-        f"{kernels} kernels, {seconds:.0f} s of NVRTC; 'under formula' is the least difference between the registers of "
+        f"`python -m bench.compile_matrix`, {compilers_of(rows)}: batch 1, published sizes, default schedules. "
+        f"{kernels} kernels, {seconds:.0f} s of compilation; 'under formula' is the least difference between the registers of "
         "a contraction and the bound that its space computes."
     )
 
@@ -187,7 +201,7 @@ def summary(rows: Sequence[Row]) -> str:
 def compact(rows: Sequence[Row]) -> Mapping[str, object]:
     names = ("model", "arch", "kernels", "seconds", "registers", "spills", "stack", "shared", "margin")
     return {
-        "compiler": cuda.compiler_version(),
+        "compiler": compilers_of(rows),
         "columns": names,
         "rows": [[round(v, 2) if isinstance(v := getattr(r, n), float) else v for n in names] for r in rows],
         "faults": [fault for row in rows for fault in row.faults],
@@ -200,9 +214,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--arch",
         action="append",
-        choices=list(cuda.ARCHITECTURES),
+        choices=[*cuda.ARCHITECTURES, *HIP],
         metavar="ARCH",
-        help="only this architecture, such as sm_80; may repeat (default: all)",
+        help="only this architecture, such as sm_80 or gfx942; may repeat (default: all of CUDA)",
     )
     add_shared(parser, "--jobs")
     parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="types that numbers may be rounded to")
@@ -216,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no model {unknown[0]!r}; known are {', '.join(MODELS)}")
     journal = open_journal(options.journal, "compile_matrix")
     models, archs = options.models or list(MODELS), options.arch or list(cuda.ARCHITECTURES)
-    if options.sass and disassembler() is None:
+    if options.sass and disassembler() is None and not all(arch in HIP for arch in archs):
         parser.error("--sass needs nvdisasm: pip install nvidia-cuda-nvdisasm")
     how = {"reduced": options.reduced, "precision": options.precision, "sass": options.sass}
     rows = collect(sweep(models, archs, options.jobs, journal, **how), table)

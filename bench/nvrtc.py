@@ -1,4 +1,5 @@
-"""Compiles kernels with NVRTC and keeps the results in a journal; reports of sweeps over many kernels. No GPU is needed."""
+"""Compiles kernels with NVRTC, those of HIP with clang, and keeps the results in a journal; reports of sweeps over many
+kernels. No GPU is needed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from typing import Protocol, TypeVar
 from gpucomp import config
 from gpucomp.errors import KernelBuildError
 from gpucomp.kernel.source import KernelSource
-from gpucomp.targets import cuda, sass
+from gpucomp.report import static_opencl
+from gpucomp.targets import amdgcn, cuda, hip, hip_text, sass
 
 MATRIX, LOADS, LOCAL = ("HMMA", "HGMMA", "IMMA", "IGMMA"), ("LDG", "LDGSTS"), ("LDL", "STL")
 ENTRY = "kernel"  # one name for all kernels, so that equal kernels of two models have the same text
@@ -22,7 +24,7 @@ ENTRY = "kernel"  # one name for all kernels, so that equal kernels of two model
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of compiling one text; ``error`` is NVRTC's first error.
+    """The result of compiling one text; ``error`` is the compiler's first error. For HIP, spills are registers.
 
     The counts of the machine code are -1 without a disassembler: instructions for matrix cores, global loads, those of them
     that move 16 bytes, accesses of local memory.
@@ -42,6 +44,9 @@ class Measured:
 
 def key(source: KernelSource, arch: str) -> str:
     """A hash of everything that decides the measurement."""
+    if source.language == "hip":
+        text = hip_text.text_of(source.text.partition("\n")[2])
+        return hashlib.sha256("\n".join((hip.compiler_version(), *amdgcn.HIP_FLAGS, arch, text)).encode()).hexdigest()
     parts = (
         cuda.compiler_version(),
         *cuda.OPTIONS,
@@ -54,8 +59,10 @@ def key(source: KernelSource, arch: str) -> str:
 
 
 def measure(source: KernelSource, arch: str) -> Measured:
-    """Compile ``source`` for ``arch``; read ptxas's report and, with nvdisasm, the machine code."""
+    """Compile ``source`` for ``arch``; read ptxas's report and, with nvdisasm, the machine code. Of HIP, clang's listing."""
     begin = time.perf_counter()
+    if source.language == "hip":
+        return _measure_hip(source, arch, begin)
     try:
         cubin, log = cuda.compile_source(source, cuda.manifest(arch))
     except KernelBuildError as error:
@@ -67,6 +74,26 @@ def measure(source: KernelSource, arch: str) -> Measured:
     matrix, loads = sass.count(found, *MATRIX), sass.count(found, *LOADS)
     return Measured(
         "", seconds, *spent, matrix, loads, round(sass.wide_share(found) * loads), sass.count(found, *LOCAL)
+    )
+
+
+def _measure_hip(source: KernelSource, arch: str, begin: float) -> Measured:
+    try:
+        found = amdgcn.resources(source, arch)
+    except KernelBuildError as error:
+        return Measured(error=error.message, seconds=time.perf_counter() - begin)
+    loads = sum(map(found.count, static_opencl.LOADS))
+    wide = sum(found.count(f"{name}_{width}") for name in static_opencl.LOADS for width in ("dwordx4", "b128"))
+    return Measured(
+        seconds=time.perf_counter() - begin,
+        registers=found.vector,
+        stack=found.private_bytes,
+        spills=found.spilled,
+        shared=found.local_bytes,
+        matrix=sum(map(found.count, static_opencl.MATRIX)),
+        loads=loads,
+        wide=wide,
+        local=found.count("scratch_"),
     )
 
 

@@ -52,7 +52,7 @@ from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.variants import Variants
 
-BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}
+BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin", "hip": ".co"}
 WORSE = 1.02  # an arena that is so much larger than another one
 WHOLE_MODEL = "model.o"  # a CPU model is one object
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
+from gpucomp.targets import COMPILED_ONLY, not_run
 
 Arrays = Mapping[str, np.ndarray]
 REASONS = {  # nvmlClocksEventReasons that invalidate a sample
@@ -225,4 +226,6 @@ KINDS: Mapping[str, Callable[[Target], Device]] = {"cpu": Cpu, "opencl": OpenCL,
 
 def open_device(target: Target) -> Device:
     """The device that runs ``target``'s kernels. Raises ``DeviceError`` if there is none."""
+    if target.kind in COMPILED_ONLY:
+        raise not_run(target.kind)
     return KINDS[target.kind](target)

@@ -21,7 +21,7 @@ from gpucomp.kernel.sizes import Sizes
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES
 from gpucomp.schedule.space import Family
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, hip, opencl
 from testing.kernels import (
     add_relu,
     attention,
@@ -123,6 +123,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
     "gfx942": {"contraction/amd": ("i8",)},
     "gfx1100": {"contraction/amd": ("f16", "i8")},
 }
+HIP = "hip:"  # before the instruction set in the target of a cell of HIP
 EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that names an arithmetic to its ``Contraction.math``
 # a dtype that selects a variant of the engine which few schedules use, to the test for it. ``-tail``: with row statistics
 WAYS: dict[str, Callable[[Any, Any], int]] = {"f32-rows": row_chunk}
@@ -183,7 +184,7 @@ def target_of(cell: Cell) -> Target:
         return cuda.manifest(cell.target)
     if cell.target == "pocl":
         return opencl.manifest("pocl").with_limits(threads=256, shared_bytes=49152, warp=32)
-    return opencl.manifest(cell.target)
+    return hip.manifest(cell.target.removeprefix(HIP)) if cell.target.startswith(HIP) else opencl.manifest(cell.target)
 
 
 def features_of(cell: Cell) -> frozenset[str]:

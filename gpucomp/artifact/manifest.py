@@ -48,8 +48,8 @@ MAX_NUMBERS = 10_000  # that a run gives a kernel
 MAX_COUNT = (1 << 31) - 1  # steps of a loop
 MAX_REPEATED_ARGUMENTS = 64  # of a launch in a loop: the native runner keeps them on its stack
 KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
-KINDS = ("cpu", "opencl", "cuda")
-LANGUAGES = ("llvm", "opencl", "cuda")
+KINDS = ("cpu", "opencl", "cuda", "hip")
+LANGUAGES = ("llvm", "opencl", "cuda", "hip")
 
 Check = Callable[[Any, str], Any]
 _places: ContextVar[int] = ContextVar("places", default=0)  # of formulas that a plan may refer to

@@ -33,7 +33,7 @@ MATRIX = ("HMMA", "IMMA", "HGMMA", "IGMMA", "QGMMA")
 
 def static(found: Sequence[Cost], target: Target) -> list[str]:
     """One row for each launch: the compiler's report, the instruction mix, and the bounds."""
-    if target.kind == "opencl":
+    if target.kind in ("opencl", "hip"):
         return _static_opencl(found, target)
     rows = [
         (

@@ -67,6 +67,7 @@ def findings() -> list[Section]:
         "cpu": _cpu,
         "opencl": _opencl,
         "cuda": _cuda,
+        "hip": _hip,
         "tools for the tests": _tools,
         "settings": _settings,
     }
@@ -229,6 +230,18 @@ def _cuda_driver() -> Iterator[Row]:
     for names in (("cupy-cuda13x", "cupy-cuda12x", "cupy"), ("cuda-bindings",)):
         if not any(map(version_of, names)):
             yield Row(names[0], f"missing, needed to run: {install('cuda13')}")
+
+
+def _hip() -> Iterator[Row]:
+    if not compiler_is_here():
+        return
+    from gpucomp.targets import amdgcn  # of the compiler
+
+    clangs, linker = amdgcn.compilers(), amdgcn.linker()
+    yield Row("clang", ", ".join(clangs) or "missing, needed to compile for hip: apt-get install clang")
+    yield Row("lld", linker or "missing, needed to compile for hip: apt-get install lld")
+    yield Row("runtime", "none: models for hip are compiled and inspected, not run. Run them through OpenCL")
+    yield Row("measured", "nothing: no kernel for hip has run on an AMD GPU yet")
 
 
 def _tools() -> Iterator[Row]:

@@ -155,6 +155,15 @@ def _write_sources(texts: Mapping[str, str], target: str, folder: Path) -> None:
 
         write(folder / cuda.PRELUDE, cuda.prelude())
         click.echo(f"{cuda.PRELUDE} is compiled in front of each: it defines the functions gc_*")
+    if target.startswith("hip"):
+        from gpucomp.targets import hip_text
+
+        write(folder / hip_text.PRELUDE, hip_text.prelude())
+        write(folder / hip_text.MATHEMATICS, hip_text.mathematics(circular=True))
+        click.echo(
+            f"{hip_text.PRELUDE} is compiled in front of each: it defines the functions gc_*. {hip_text.MATHEMATICS} follows it "
+            "where a kernel calls one of its functions"
+        )
 
 
 def _make_folder(path: Path) -> None:

@@ -16,7 +16,7 @@ from gpucomp.ir.precision import PRECISIONS
 
 TARGET_HELP = (
     "What to compile for: cpu[:PROCESSOR], opencl[:NAME] (pocl, generic, mali, mali-g78, amd, gfx90a, or a part of a device's "
-    "name) or cuda[:ARCH] (sm_75 to sm_120). Default: auto, which is GPUCOMP_TARGET, or cpu."
+    "name), cuda[:ARCH] (sm_75 to sm_120) or hip[:gfxNNN]. Default: auto, which is GPUCOMP_TARGET, or cpu."
 )
 SHAPES_HELP = (
     "The shape of an input, if the model leaves it open; once for each such input. [2x3,4x3] gives the shapes of a "

@@ -12,10 +12,10 @@ from gpucomp.device.limits import Limits
 class Target:
     """One device, or one kind of device.
 
-    name        the name that users write: ``cpu``, ``opencl:pocl``, ``cuda:sm_90a``
-    kind        ``cpu``, ``opencl`` or ``cuda``: the module of ``gpucomp.targets`` that builds for it
-    arch        the architecture that its compiler is given: ``sm_90a``, an LLVM CPU name, or an OpenCL flavour
-    language    ``llvm``, ``opencl`` or ``cuda``: the source that ``codegen`` renders
+    name        the name that users write: ``cpu``, ``opencl:pocl``, ``cuda:sm_90a``, ``hip:gfx90a``
+    kind        ``cpu``, ``opencl``, ``cuda`` or ``hip``: the module of ``gpucomp.targets`` that builds for it
+    arch        the architecture that its compiler is given: ``sm_90a``, ``gfx90a``, an LLVM CPU name, or an OpenCL flavour
+    language    ``llvm``, ``opencl``, ``cuda`` or ``hip``: the source that ``codegen`` renders
     alignment   bytes that every buffer in the arena is aligned to; each manifest in ``targets`` sets it
     prologues   whether elementwise producers can be fused into the loads of a contraction
     row_tails   whether work-groups of a contraction can read each other's stores, for statistics of its rows. Not in

@@ -13,7 +13,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.run_sizes import RunSize
 
 COMMENTS = ("//", ";")  # how comment lines begin in C and in LLVM IR
-SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}  # by language
+SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "hip": ".hip", "llvm": ".ll"}  # by language
 
 
 class Emitted(NamedTuple):
@@ -26,7 +26,7 @@ class Emitted(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelSource:
-    """One kernel in one language: ``cuda`` (without the prelude), ``opencl`` or ``llvm``.
+    """One kernel in one language: ``cuda`` or ``hip`` (without the prelude), ``opencl`` or ``llvm``.
 
     The arguments of the entry point ``name`` are a pointer for each parameter of the kernel, in order; the workspace
     and the counters, if the geometry has them; the ``tensor_maps``, by value. A ``programmatic`` kernel may be launched before

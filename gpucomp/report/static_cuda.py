@@ -31,9 +31,9 @@ def costs(
     """
     if target.kind != "cuda" or target.device is None:
         raise UsageError(
-            f"target {target.name}: this report is for GPU targets: cuda:sm_XX, opencl:amd, opencl:gfx90a or opencl:mali "
-            "expected. The GPU need not be in this machine. For every target, `gpucomp inspect MODEL --node '*'` prints who "
-            "chose each schedule, and what its engines are expected to take",
+            f"target {target.name}: this report is for GPU targets: cuda:sm_XX, hip:gfx90a, opencl:amd, opencl:gfx90a or "
+            "opencl:mali expected. The GPU need not be in this machine. For every target, `gpucomp inspect MODEL --node '*'` "
+            "prints who chose each schedule, and what its engines are expected to take",
             code="GPC2012",
         )
     steps = launched(lowered)

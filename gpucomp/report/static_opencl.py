@@ -1,4 +1,4 @@
-"""The static report for AMD and Mali GPUs: what a model's kernels cost, without the GPU.
+"""The static report for AMD and Mali GPUs, in OpenCL or HIP: what a model's kernels cost, without the GPU.
 
 For AMD it reads clang's listing (``gpucomp.targets.amdgcn``). Without clang, registers come from the engines' formulas and
 the other figures are unknown. No Mali compiler is publicly available, so registers come from the formulas too; the widths

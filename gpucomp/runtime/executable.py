@@ -587,6 +587,10 @@ class Executable:
         return program
 
     def _new_program(self) -> Program:
+        if self._form.kind not in PROGRAMS:
+            from gpucomp.targets import not_run
+
+            raise not_run(self._form.kind)
         module, name = PROGRAMS[self._form.kind]
         of_processor = self._form.kind == "cpu" and self.lanes.threads
         threads = {"threads": self.lanes.threads} if of_processor else {}

@@ -9,6 +9,8 @@ A new kind of target needs:
     ``gpucomp.runtime.executable.PROGRAMS``  what runs a compiled model
     ``gpucomp.tuning.devices.KINDS``      what measures a candidate
 
+A kind in ``COMPILED_ONLY`` is missing in the last two tables.
+
 ``tests/targets/test_kinds.py`` compares these tables.
 """
 
@@ -25,7 +27,7 @@ from typing import Any, Protocol
 from gpucomp import config
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
-from gpucomp.errors import KernelBuildError, UsageError, quote
+from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.stages import Progress
@@ -34,7 +36,11 @@ MODULES = {
     "cpu": "gpucomp.targets.cpu",
     "opencl": "gpucomp.targets.opencl",
     "cuda": "gpucomp.targets.cuda",
+    "hip": "gpucomp.targets.hip",
 }
+COMPILED_ONLY = frozenset(
+    {"hip"}
+)  # kinds whose kernels are compiled but not run: they have no runtime and no tuner yet
 BUILDERS = MODULES | {"opencl": "gpucomp.targets.opencl_build"}
 
 
@@ -43,7 +49,7 @@ def _module(kind: str) -> Any:
 
 
 def resolve(text: str) -> Target:
-    """The target for a name: ``auto``, ``cpu[:NAME]``, ``opencl[:NAME]``, ``cuda[:sm_XX]``.
+    """The target for a name: ``auto``, ``cpu[:NAME]``, ``opencl[:NAME]``, ``cuda[:sm_XX]``, ``hip[:gfxNNN]``.
 
     Raises ``UsageError`` that lists the known names for an unknown one, and ``DeviceError`` if no device of the kind is here.
     """
@@ -56,8 +62,8 @@ def resolve(text: str) -> Target:
     if kind not in MODULES or (colon and not which):
         raise UsageError(
             f"unknown target {quote(text)}; targets are auto, cpu, cpu:PROCESSOR, opencl, opencl:NAME, cuda, "
-            f"cuda:ARCHITECTURE (auto: GPUCOMP_TARGET, or cpu; names for opencl: {_module('opencl').NAMES}; architectures: "
-            "sm_75 to sm_120)",
+            f"cuda:ARCHITECTURE, hip, hip:SET (auto: GPUCOMP_TARGET, or cpu; names for opencl: {_module('opencl').NAMES}; "
+            f"architectures: sm_75 to sm_120; sets: {_module('hip').NAMES})",
             code="GPC2002",
         )
     module = _module(kind)
@@ -69,19 +75,32 @@ def require_compiler(target: Target) -> None:
     """Raise ``DeviceError`` if the target's compiler is missing. OpenCL's comes with the driver."""
     if target.kind == "cuda":
         _module("cuda").nvrtc()
+    if target.kind == "hip":
+        _module("hip").compiler_version()
 
 
 def compiler_version(target: Target) -> str:
     """The compiler that builds for ``target``, where ``target.identity`` does not tell. Raises ``DeviceError``."""
-    return str(_module("cuda").compiler_version()) if target.kind == "cuda" else ""
+    return str(_module(target.kind).compiler_version()) if target.kind in ("cuda", "hip") else ""
 
 
 def require_device(target: Target) -> None:
     """Raise ``DeviceError`` if what runs the target's kernels, the packages or the device, is missing."""
+    if target.kind in COMPILED_ONLY:
+        raise not_run(target.kind)
     if target.kind == "opencl":
         _module("opencl").device_of(target)
     if target.kind == "cuda":
         _module("cuda").require_gpu()
+
+
+def not_run(kind: str) -> DeviceError:
+    """The error for a model of a kind in ``COMPILED_ONLY`` that is to run."""
+    return DeviceError(
+        f"gpucomp compiles for {kind} and does not run what it compiled: {kind} has no runtime yet. An AMD GPU runs models "
+        "through its OpenCL driver: --target opencl",
+        code="GPC5021",
+    )
 
 
 class Begun(Protocol):

@@ -1,7 +1,8 @@
-"""Compiles a rendered OpenCL kernel for an AMD GPU, without the GPU, and counts registers, spills and instructions.
+"""Compiles a rendered kernel for an AMD GPU, without the GPU, and counts registers, spills and instructions.
 
 Any clang with the amdgcn target can do this. The OpenCL library comes with a driver, so the few functions of it that
-kernels call are defined in a prelude. Nothing here is linked or run.
+OpenCL kernels call are defined in a prelude, and these are not linked. HIP kernels have all that they need
+(``gpucomp.targets.hip_text``): they become code objects. Nothing here runs.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.kernel.source import KernelSource
+from gpucomp.targets import hip_text
 from gpucomp.targets.failure import build_failed
 
 SCALARS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "float", "double")
@@ -163,6 +167,12 @@ OVER half convert_half_rte(float a) {{ return (half)a; }}
 CALLED = re.compile(r"([\w.$]+)@(?:gotpc)?rel32@lo")  # a function whose address the listing loads
 NEWEST, OLDEST = 24, 14  # versions of clang to look for
 UNKNOWN = re.compile("unknown target CPU|invalid target ID|is not a valid processor")
+NO_LINKER = re.compile("unable to execute command|amdgcn-link command failed")
+# without ROCm: neither its headers nor its device library. Sums of products within an expression are fused, as in OpenCL
+HIP_FLAGS = (
+    *("-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-nostdinc", "-std=c++17"),
+    *("-O3", "-ffp-contract=on", "-w"),
+)
 
 
 @dataclass(frozen=True)
@@ -192,27 +202,71 @@ def compiler() -> str | None:
 
 def compilers() -> list[str]:
     """The installed clangs: the default one, then others from new to old, by Debian's names."""
-    names = ["clang", *(f"clang-{version}" for version in range(NEWEST, OLDEST - 1, -1))]
+    return _installed("clang")
+
+
+def linker() -> str | None:
+    """The first installed lld, or ``None``. Each clang calls its own."""
+    return next(iter(_installed("ld.lld")), None)
+
+
+def _installed(program: str) -> list[str]:
+    names = [program, *(f"{program}-{version}" for version in range(NEWEST, OLDEST - 1, -1))]
     return [path for name in names if (path := shutil.which(name)) is not None]
 
 
 def assemble(source: KernelSource, arch: str) -> str:
-    """The assembly of ``source`` for ``arch``, such as ``gfx90a``.
+    """The assembly of ``source``, OpenCL C or HIP C++, for ``arch``, such as ``gfx90a``.
 
     Raises ``DeviceError`` if no clang is installed or none knows ``arch``. Raises ``KernelBuildError`` if clang refuses the
-    source or leaves a call in it: clang declares all OpenCL functions by itself, so a function that ``PRELUDE`` does not
+    source or leaves a call in it: clang declares all library functions by itself, so a function that the prelude does not
     define stays a call, and the registers of such a kernel differ from those that a driver's compiler would use.
     """
+    if source.language == "hip":
+        flags, text = [*HIP_FLAGS, f"--offload-arch={arch}"], hip_text.text_of(source.text)
+    else:
+        flags = ["-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-nogpulib", "-O3", "-w"]
+        flags, text = [*flags, "-Xclang", "-cl-ext=+all"], f"{PRELUDE}\n#line 1\n{source.text}"
+    assembly = _run([*flags, "-S", "-o", "-", "-"], text, source, arch)
+    if "s_swappc" in assembly:
+        names = ", ".join(sorted(set(CALLED.findall(assembly)))) or "a function"
+        place = f"{hip_text.MATHEMATICS} does" if source.language == "hip" else "amdgcn.PRELUDE does"
+        raise KernelBuildError(build_failed(source, f"{names} is called, which {place} not define"))
+    return assembly
+
+
+def code_object(source: KernelSource, arch: str) -> bytes:
+    """The code object of ``source``, HIP C++, for ``arch``: an ELF file that ``hipModuleLoadData`` loads.
+
+    Raises the same errors as ``assemble``. The linker, lld, must be installed too.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpucomp-hip-") as folder:
+        place = Path(folder, "kernel.co")
+        flags = [*HIP_FLAGS, f"--offload-arch={arch}", "--no-gpu-bundle-output", "-o", str(place), "-"]
+        _run(flags, hip_text.text_of(source.text), source, arch)
+        return place.read_bytes()
+
+
+def _run(flags: Sequence[str], text: str, source: KernelSource, arch: str) -> str:
+    """What the first suitable clang prints for ``text``, which is ``source`` with its prelude."""
     if compiler() is None:
-        raise DeviceError("clang is not installed, which compiles for AMD GPUs: apt-get install clang", code="GPC5002")
-    flags = ["-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-nogpulib"]
-    flags += ["-O3", "-S", "-w", "-Xclang", "-cl-ext=+all", "-o", "-", "-"]
-    text = f"{PRELUDE}\n#line 1\n{source.text}"
-    for clang in compilers():
+        raise DeviceError(
+            "clang is not installed, which compiles for AMD GPUs: apt-get install clang lld", code="GPC5002"
+        )
+    # HIP needs a linker too, and builtins that old clangs lack: the newest first, and the default one last
+    found = [*compilers()[1:], compilers()[0]] if source.language == "hip" else compilers()
+    unlinked = ""
+    for clang in found:
         done = subprocess.run([clang, *flags], input=text, capture_output=True, text=True, timeout=120, check=False)
-        if not UNKNOWN.search(done.stderr):
+        if NO_LINKER.search(done.stderr):
+            unlinked = done.stderr.partition("\n")[0].strip()
+        elif not UNKNOWN.search(done.stderr):
             break
     else:
+        if unlinked:
+            raise DeviceError(
+                f"lld, which links code objects, is missing ({unlinked}): apt-get install lld", code="GPC5002"
+            )
         raise DeviceError(
             f"no installed clang knows {arch}: install a newer one, for example apt-get install clang-{NEWEST}",
             code="GPC5002",
@@ -220,9 +274,6 @@ def assemble(source: KernelSource, arch: str) -> str:
     if done.returncode:
         first = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr.strip())
         raise KernelBuildError(build_failed(source, first))
-    if "s_swappc" in done.stdout:
-        names = ", ".join(sorted(set(CALLED.findall(done.stdout)))) or "a function"
-        raise KernelBuildError(build_failed(source, f"{names} is called, which amdgcn.PRELUDE does not define"))
     return done.stdout
 
 

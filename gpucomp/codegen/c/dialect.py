@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class Dialect:
     volatiles   data of other work-groups of the launch can be loaded as vectors; otherwise only element by element
     extensions  f64 and device-scope fences depend on the device; a kernel that needs them defines them itself
     prelude     conversions of f16 and bf16 are in a prelude; otherwise in the kernels that need them
+    own_vectors its vectors are those of the prelude, ``gc_float4`` and the like; otherwise of the language, as in OpenCL
     """
 
     name: str
@@ -59,6 +60,7 @@ class Dialect:
     volatiles: bool
     extensions: bool
     prelude: bool
+    own_vectors: bool = False
 
     def value_type(self, dtype: DType) -> str:
         """The C type of a value of ``dtype`` in a register."""
@@ -101,6 +103,10 @@ class Dialect:
         lines = []
         for start in range(0, width, size // dtype.nbytes):
             at = f" + {start}" if start else ""
+            if self.own_vectors:  # clang keeps an array in registers through a copy, but not through every cast
+                moved = f"gc_move<{size}>({target}{at}, {source}{at}"
+                lines.append(f"{moved}, {guard});" if guard else f"{moved});")
+                continue
             to, of = (
                 f"*reinterpret_cast<{words[size]}*>({target}{at})",
                 f"*reinterpret_cast<const {words[size]}*>({source}{at})",
@@ -130,13 +136,56 @@ class Dialect:
         """The statement that stores four sums of 4 bytes for other work-groups of the launch to read."""
         if self.vloads:
             return f"vstore4(vload4(0, {source}), 0, {target});"
+        if self.own_vectors:
+            return f"gc_move<16>({target}, {source});"
         return f"gc_store16_volatile({target}, *reinterpret_cast<const uint4*>({source}));"
 
     def found(self, array: str, source: str) -> str:
         """The statement that fills ``array`` with what ``leave`` stored."""
         if self.vloads:
             return f"vstore4(vload4(0, {source}), 0, {array});"
+        if self.own_vectors:
+            return f"gc_move<16>({array}, {source});"
         return f"*reinterpret_cast<uint4*>({array}) = gc_load16_volatile({source});"
+
+    def vector_type(self, scalar: str, width: int) -> str:
+        """The type of a vector of ``half``, ``float``, ``int`` or ``char``; CUDA has none of more than four lanes."""
+        return f"gc_{scalar}{width}" if self.own_vectors else f"{scalar}{width}"
+
+    def lane_type(self, scalar: str) -> str:
+        """The type of a lane of such a vector."""
+        return {"half": "_Float16", "char": "signed char"}.get(scalar, scalar) if self.own_vectors else scalar
+
+    def vector(self, scalar: str, values: Sequence[str]) -> str:
+        """The vector of ``values``."""
+        made, lanes = self.vector_type(scalar, len(values)), ", ".join(values)
+        return f"{made}{{{lanes}}}" if self.own_vectors else f"({made})({lanes})"
+
+    def splat(self, scalar: str, width: int, value: str) -> str:
+        """The vector whose lanes are all ``value``."""
+        return f"({self.vector_type(scalar, width)})({value})"
+
+    def concatenated(self, scalar: str, width: int, halves: Sequence[str]) -> str:
+        """The vector of ``width`` lanes that starts with the first half."""
+        joined = ", ".join(halves)
+        return f"gc_concatenated({joined})" if self.own_vectors else f"({self.vector_type(scalar, width)})({joined})"
+
+    def reinterpreted(self, scalar: str, width: int, value: str) -> str:
+        """The bits of ``value`` as another vector."""
+        made = self.vector_type(scalar, width)
+        return f"__builtin_bit_cast({made}, {value})" if self.own_vectors else f"as_{made}({value})"
+
+    def vector_load(self, scalar: str, width: int, pointer: str) -> str:
+        """A load of ``width`` elements as they are stored, aligned as elements."""
+        made = self.vector_type(scalar, width)
+        return f"gc_load<{made}>({pointer})" if self.own_vectors else f"vload{width}(0, {pointer})"
+
+    def vector_store(self, scalar: str, values: Sequence[str], pointer: str) -> str:
+        """The statement that stores ``values`` of four bytes, aligned as a vector."""
+        made, vector = self.vector_type(scalar, len(values)), self.vector(scalar, values)
+        if self.own_vectors:
+            return f"*reinterpret_cast<{made}*>({pointer}) = {vector};"
+        return f"vstore{len(values)}({vector}, 0, {pointer});"
 
     def aligned_array(self, ctype: str, name: str, width: int, initial: str = "") -> str:
         """The declaration of a private array that ``copy`` can move."""
@@ -253,4 +302,7 @@ OPENCL = Dialect(
     prelude=False,
 )
 
-DIALECTS = {"cuda": CUDA, "opencl": OPENCL}
+# HIP C++ is CUDA C++: only the prelude and a few macros differ. An AMD GPU's fastest vectors are the compiler's own
+HIP = replace(CUDA, name="hip", template="dialect/hip.j2", own_vectors=True)
+
+DIALECTS = {"cuda": CUDA, "opencl": OPENCL, "hip": HIP}

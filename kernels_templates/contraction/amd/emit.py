@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.dialect import Dialect
 from gpucomp.codegen.c.emit import Emitter, flat_stores
 from gpucomp.codegen.c.epilogue import split_scratch
 from gpucomp.codegen.c.helpers import FP16
@@ -35,6 +36,7 @@ class Instruction:
     parts     of a lane's 16-byte chunk (of its ``chunks`` chunks) that go into one instruction each; ``@`` is the chunk
     call      the call: of ``a``, ``b`` and the sums ``c``
     chunks    of a row that each lane holds for one step
+    beside    whether lanes hold chunks side by side, the first ``size`` lanes the first one; otherwise all lanes hold the same
     """
 
     builtin: str
@@ -44,6 +46,7 @@ class Instruction:
     parts: tuple[str, ...] = ("@",)
     call: str = "{builtin}({a}, {b}, {c}, 0, 0, 0)"
     chunks: int = 1
+    beside: bool = True
 
     def calls(self, a: str, b: str, c: str) -> list[str]:
         """The sums ``c`` with the products of two chunks added, an instruction after the other."""
@@ -59,8 +62,12 @@ HALVES, FOUR = ("@.lo", "@.hi"), ("@.s0", "@.s1", "@.s2", "@.s3")
 EIGHTS = ("as_long(@.lo)", "as_long(@.hi)")  # bytes
 ROW_OF_WMMA = "r * 2 + lane / 16"
 CALL_OF_WMMA, CALL_OF_WMMA_I8 = "{builtin}({a}, {b}, {c})", "{builtin}(true, {a}, true, {b}, {c}, false)"
-WMMA_F16 = Instruction("__builtin_amdgcn_wmma_f32_16x16x16_f16_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA, chunks=2)
-WMMA_I8 = Instruction("__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA_I8)
+WMMA_F16 = Instruction(
+    "__builtin_amdgcn_wmma_f32_16x16x16_f16_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA, chunks=2, beside=False
+)
+WMMA_I8 = Instruction(
+    "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA_I8, beside=False
+)
 INSTRUCTIONS: Mapping[tuple[DType, int, int], Instruction] = {  # by element, lanes of a wave, size
     (F16, 64, 32): Instruction("__builtin_amdgcn_mfma_f32_32x32x8f16", 32, 16, ROW_32, HALVES),
     (F16, 64, 16): Instruction("__builtin_amdgcn_mfma_f32_16x16x16f16", 16, 4, ROW_16, HALVES),
@@ -71,6 +78,10 @@ INSTRUCTIONS: Mapping[tuple[DType, int, int], Instruction] = {  # by element, la
     (F16, 32, 16): WMMA_F16,
     (I8, 32, 16): WMMA_I8,
 }
+# of RDNA4, where each half of a wave holds half of a row's depth (RDNA4 ISA, 7.12.2)
+GFX12: Mapping[DType, Instruction] = {
+    F16: Instruction("__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12", 16, 8, "lane / 16 * 8 + r", call=CALL_OF_WMMA),
+}
 # of CDNA3, which has no others for bytes: twice the depth
 DEEP: Mapping[tuple[DType, int, int], Instruction] = {
     (I8, 64, 32): Instruction("__builtin_amdgcn_mfma_i32_32x32x16_i8", 32, 16, ROW_32, EIGHTS),
@@ -80,24 +91,26 @@ DEEP: Mapping[tuple[DType, int, int], Instruction] = {
 
 @dataclass(frozen=True)
 class Element:
-    """What an operand is made of: its C type, that of a chunk, and of the sums."""
+    """What an operand is made of: its C type, that of a chunk (of so many lanes), and of the sums."""
 
     dtype: DType
     ctype: str
-    chunk: str
+    chunk: tuple[str, int]
     sums: DType
 
 
 ELEMENTS = {
-    F16: Element(F16, "half", "half8", F32),
-    F32: Element(F32, "float", "float4", F32),
-    I8: Element(I8, "char", "int4", I32),
+    F16: Element(F16, "half", ("half", 8), F32),
+    F32: Element(F32, "float", ("float", 4), F32),
+    I8: Element(I8, "char", ("int", 4), I32),
 }
 
 
 def instruction_of(element: DType, wave: int, block: int, features: Collection[str]) -> Instruction:
     """The matrix instruction of a device with ``features``."""
     key = element, wave, block
+    if "wmma_gfx12" in features:
+        return GFX12[element]
     return DEEP[key] if "mfma_deep" in features and key in DEEP else INSTRUCTIONS[key]
 
 
@@ -136,20 +149,27 @@ def emit_amd(
     rewriter = Rewriter(kernel.params, places(body.m, row) | places(body.n, col) | places(body.batch, batch))
     known: dict[Expr, str] = {row: "row", col: "col", batch: "batch", body.acc: "sum"}
     store = Emitter(printer, known).store(flat_stores(kernel.stores, rewriter))
-    if dtype is F16 and not any(text.startswith(FP16) for text in printer.helpers.values()):
+    if (
+        dtype is F16
+        and printer.dialect.extensions
+        and not any(text.startswith(FP16) for text in printer.helpers.values())
+    ):
         printer.helpers = {"half": FP16} | printer.helpers
     instruction = instruction_of(dtype, s.wave, s.block, printer.features)
-    fragment_type = f"{element.ctype}{2 * derived.vector}" if instruction.chunks == 2 else element.chunk
+    kind, dialect = element.chunk, printer.dialect
+    chunk_type = dialect.vector_type(*kind)
+    fragment = (kind[0], kind[1] * instruction.chunks)
     return {
         "rows": [*a.before, *b.before],
         **_place(s, derived),
-        **_moved(s, derived, element.chunk, a, b),
-        **_products(s, derived, instruction, fragment_type, sum_type),
+        **_moved(s, derived, chunk_type, a, b),
+        **_products(s, derived, instruction, fragment, sum_type, dialect),
         "stores": _stores(store, s, p, instruction, sum_type),
         "instruction": instruction,
-        "chunk_type": element.chunk,
-        "fragment_type": fragment_type,
+        "chunk_type": chunk_type,
+        "fragment_type": dialect.vector_type(*fragment),
         "sum_type": sum_type,
+        "sums_type": dialect.vector_type(sum_type, instruction.sums),
         "zero": printer.dialect.literal(0, body.acc.dtype),
         "scratch": split_scratch(printer, sum_type, s.splits),
         "index": printer.dialect.index_type(max(p.m + derived.tile_m, p.n + derived.tile_n, p.k + derived.tile_k)),
@@ -232,20 +252,24 @@ def _row(s: AmdSchedule) -> str:
 
 
 def _products(
-    s: AmdSchedule, derived: AmdSizes, instruction: Instruction, fragment_type: str, sum_type: str
+    s: AmdSchedule,
+    derived: AmdSizes,
+    instruction: Instruction,
+    fragment_kind: tuple[str, int],
+    sum_type: str,
+    dialect: Dialect,
 ) -> dict[str, Any]:
     """Fragments of both operands, their products, and what a work-group leaves of its sums for another."""
     i, j = _indices(s)
     column = plus("wave_column", f"j * {s.block}" if s.blocks_n > 1 else 0)
     first = times("step", derived.groups) if s.steps > 1 else "0"
-    # a wave of 64 takes several chunks side by side; every lane of one of 32 takes them all
-    chunks = [plus(first, f"lane / {s.block}")] if s.wave == 64 else [first, plus(first, 1)][: instruction.chunks]
+    chunks = [plus(first, f"lane / {s.block}")] if instruction.beside else [first, plus(first, 1)][: instruction.chunks]
 
     def fragment(name: str, line: str) -> str:
         parts = [
             f"tile_{name}{'[now]' if s.stages == 2 else ''}[{line} + lane % {s.block}][{chunk}]" for chunk in chunks
         ]
-        return parts[0] if len(parts) == 1 else f"({fragment_type})({', '.join(parts)})"
+        return parts[0] if len(parts) == 1 else dialect.concatenated(*fragment_kind, parts)
 
     def run(number: int) -> Run:
         block = plus(times(i, s.blocks_n), j)
@@ -253,8 +277,12 @@ def _products(
         return Run(times(at, 4), [f"acc[{i}][{j}][{4 * number + r}]" for r in range(4)])
 
     def take(r: Run) -> list[str]:
-        left = f"const {sum_type}4 left = vload4(0, partial + part * {derived.tile_m * derived.tile_n} + {r.at});"
+        found = dialect.vector_load(sum_type, 4, f"partial + part * {derived.tile_m * derived.tile_n} + {r.at}")
+        left = f"const {dialect.vector_type(sum_type, 4)} left = {found};"
         return ["{", left, *(f"{total} += left[{k}];" for k, total in enumerate(r.sums)), "}"]
+
+    def leave(r: Run, group: str) -> str:
+        return dialect.vector_store(sum_type, r.sums, f"partial + {group} * {derived.tile_m * derived.tile_n} + {r.at}")
 
     acc = f"acc[{i}][{j}]"
     runs = [run(number) for number in range(instruction.sums // 4)]
@@ -267,6 +295,7 @@ def _products(
         ],
         "products": [f"{acc} = {text};" for text in instruction.calls(f"a_part[{i}]", f"b_part[{j}]", acc)],
         "runs": runs,
+        "leave": leave,
         "take_runs": [line for r in runs for line in take(r)],
     }
 
@@ -379,21 +408,18 @@ def _chunk(
     bare_type: DType,
 ) -> list[str]:
     """Statements that put one chunk of ``bare_type`` into ``target``."""
-    chunk = ELEMENTS[bare_type]
+    chunk, dialect = ELEMENTS[bare_type], printer.dialect
     if wide is not None:
         name, _ = printer.params[wide[0]]
         lines, texts = emitter.values(exprs)
-        loaded = _as_chunk(chunk, f"vload{width}(0, {name} + {texts[0]})")
-        pad = f"({chunk.chunk})({int.from_bytes([wide[3] & 255] * 4, 'little', signed=True)})"  # only bytes have any but 0
+        loaded = dialect.vector_load(chunk.ctype, width, f"{name} + {texts[0]}")
+        loaded = dialect.reinterpreted(*chunk.chunk, loaded) if chunk.dtype is I8 else loaded  # bytes by fours
+        # only bytes are padded with anything but 0
+        pad = dialect.splat(*chunk.chunk, str(int.from_bytes([wide[3] & 255] * 4, "little", signed=True)))
         text = f"{texts[1]} ? {loaded} : {pad}" if len(texts) > 1 else loaded
         return [*lines, f"{target} = {text};"]
     (element,) = exprs
     lines, texts = emitter.values([simplify(substitute(element, {lane: index(k)})) for k in range(width)])
-    cast = "" if chunk.dtype is F32 else f"({chunk.ctype})"
-    values = ", ".join(f"{cast}({t})" if cast else t for t in texts)
-    return [*lines, f"{target} = {_as_chunk(chunk, f'({chunk.ctype}{width})({values})')};"]
-
-
-def _as_chunk(element: Element, text: str) -> str:
-    """Elements as what stands in local memory: bytes by fours."""
-    return f"as_{element.chunk}({text})" if element.dtype is I8 else text
+    cast = "" if chunk.dtype is F32 else f"({dialect.lane_type(chunk.ctype)})"
+    made = dialect.vector(chunk.ctype, [f"{cast}({t})" if cast else t for t in texts])
+    return [*lines, f"{target} = {dialect.reinterpreted(*chunk.chunk, made) if chunk.dtype is I8 else made};"]

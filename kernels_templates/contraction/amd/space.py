@@ -18,7 +18,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, element_type, emit_amd
+from gpucomp.kernels_templates.contraction.amd.emit import GFX12, INSTRUCTIONS, element_type, emit_amd
 from gpucomp.schedule.space import (
     MAX_GROUPS,
     Family,
@@ -103,6 +103,8 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
         return "matrix instructions add products of f16 or f32 up in f32, of i8 in i32"
     if element is F32 and "mfma" not in features:
         return "WMMA takes no f32"
+    if "wmma_gfx12" in features and element not in GFX12:
+        return "of gfx12's matrix instructions, only those of f16 are used"
     return ""
 
 

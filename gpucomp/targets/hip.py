@@ -1,0 +1,149 @@
+"""HIP targets: AMD's instruction sets, compiled to code objects by clang without ROCm or a GPU. Nothing runs here.
+
+What a device has, its figures and its features, are those of the OpenCL target of the same name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+from gpucomp.device.target import Target
+from gpucomp.errors import DeviceError, UsageError, quote
+from gpucomp.kernel.source import KernelSource
+from gpucomp.targets import amdgcn, hip_text, opencl
+from gpucomp.targets.cache import KernelCache
+
+NAMES = "an AMD instruction set from gfx900 to gfx1201, such as gfx90a"
+WMMA_GFX12 = frozenset({"wmma", "wmma_gfx12"})  # matrix instructions with operands of their own
+LIBRARY = "libamdhip64.so"
+RUNTIMES = (LIBRARY, *(f"{LIBRARY}.{version}" for version in range(9, 4, -1)))
+PROPERTIES = ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties")  # of ROCm 6 and later, and of older ones
+PROPERTIES_BYTES = 8192  # more than any version's structure
+ALIGNMENT = 256  # bytes: what hipMalloc gives
+
+
+def manifest(arch: str) -> Target:
+    """The target ``hip:<arch>``."""
+    like = opencl.manifest(arch)
+    features = like.features - {"amd_fence"}
+    if arch.startswith("gfx12"):
+        features |= WMMA_GFX12
+    device = replace(like.device, shuffles=True) if like.device is not None else None
+    limits = replace(like.limits, subgroups=True)
+    return replace(
+        like,
+        name=f"hip:{arch}",
+        kind="hip",
+        language="hip",
+        limits=limits,
+        features=features,
+        device=device,
+        alignment=ALIGNMENT,
+    )
+
+
+def is_known(arch: str) -> bool:
+    """Whether HIP kernels can be made for the instruction set: it starts with gfx900."""
+    return opencl.amd_set(arch) == arch and not re.fullmatch(r"gfx[1-8]\d\d", arch)
+
+
+def resolve(which: str) -> Target:
+    """The target of an instruction set, or of the GPU in this machine if ``which`` is empty.
+
+    Raises ``UsageError`` for an unknown instruction set, and ``DeviceError`` if there is no GPU to ask.
+    """
+    if not which:
+        return device_here()
+    if not is_known(which):
+        raise UsageError(f"unknown HIP target {quote(which)}; {NAMES} expected", code="GPC2002")
+    return manifest(which)
+
+
+@cache
+def runtime() -> ctypes.CDLL:
+    """HIP's runtime library. Raises ``DeviceError`` if it is not here."""
+    for name in RUNTIMES:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise DeviceError(
+        f"AMD's HIP runtime ({LIBRARY}, from ROCm) was not found; to compile for a GPU in another machine, name its "
+        "instruction set: hip:gfx90a",
+        code="GPC5001",
+    )
+
+
+def device_here() -> Target:
+    """The first AMD GPU. Raises ``DeviceError`` if there is none, or an unknown one."""
+    library, count = runtime(), ctypes.c_int()
+    status = library.hipGetDeviceCount(ctypes.byref(count))
+    if status or not count.value:
+        raise DeviceError(
+            f"the HIP runtime finds no usable GPU (error {status}); rocminfo should list one", code="GPC5001"
+        )
+    ask = next(getattr(library, name) for name in PROPERTIES if hasattr(library, name))
+    found = ctypes.create_string_buffer(PROPERTIES_BYTES)
+    if status := ask(found, 0):
+        raise DeviceError(f"the HIP runtime does not describe its first GPU (error {status})", code="GPC5001")
+    # the structure differs between versions; the name stands first, and only one member begins with gfx
+    arch = re.search(rb"gfx[0-9a-f]+", found.raw)
+    name = found.value.decode(errors="replace")
+    if arch is None or not is_known(arch[0].decode()):
+        raise DeviceError(
+            f"the GPU {quote(name)} has no instruction set that is known; {NAMES} expected", code="GPC5001"
+        )
+    version = ctypes.c_int()
+    library.hipRuntimeGetVersion(ctypes.byref(version))
+    return replace(manifest(arch[0].decode()), identity=f"{name} | {version.value}")
+
+
+@cache
+def compiler_version() -> str:
+    """The compiler's own words about its version; the newest that is installed may be needed for a new instruction set.
+
+    Raises ``DeviceError`` if none is installed.
+    """
+    if amdgcn.compiler() is None:
+        raise DeviceError(
+            "clang is not installed, which compiles for AMD GPUs: apt-get install clang lld", code="GPC5002"
+        )
+    said = [
+        subprocess.run([clang, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout.partition(
+            "\n"
+        )[0]
+        for clang in amdgcn.compilers()
+    ]
+    return ", ".join(dict.fromkeys(said))
+
+
+def members(wanted: Mapping[str, KernelSource], target: Target, cache: KernelCache | None = None) -> dict[str, bytes]:
+    """The artefact's files for these kernels, by file name: their code objects.
+
+    Raises ``KernelBuildError`` with the compiler's first error.
+    """
+    return {name: build(source, target, cache) for name, source in wanted.items()}
+
+
+def build(source: KernelSource, target: Target, cache: KernelCache | None = None) -> bytes:
+    """The code object of ``source`` for ``target.arch``, from the cache if it is there.
+
+    Raises ``KernelBuildError`` with the compiler's first error, and ``DeviceError`` if clang or lld is missing.
+    """
+    key = ""
+    if cache:
+        digest = hashlib.sha256(hip_text.text_of(source.text).encode()).hexdigest()
+        compiler = f"{compiler_version()} text {digest}"
+        key = cache.key(source, target=target.arch, compiler=compiler, flags=amdgcn.HIP_FLAGS)
+        if (found := cache.get(key)) is not None:
+            return found
+    code = amdgcn.code_object(source, target.arch)
+    if cache:
+        cache.put(key, code)
+    return code
