@@ -42,7 +42,6 @@ CLASSES = (  # by how the name begins; the first that fits counts
             "v_dual_",
         ),
     ),
-    ("convert", ("v_cvt",)),
     ("integer", ("v_", "s_")),
 )
 # lanes of a SIMD, lanes of a wave, SIMDs of a compute unit, and whether matrix products run beside other arithmetic: CDNA has a
