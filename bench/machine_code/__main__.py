@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(report.line(rows[-1]), file=sys.stderr, flush=True)
     print(report.table(rows))
     if options.json:
-        options.json.write_text(json.dumps(report.compact(rows), indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps(report.compact(rows), separators=(",", ":")) + "\n", encoding="utf-8")
     if options.markdown:
         options.markdown.write_text(report.page(rows), encoding="utf-8")
     return 0
