@@ -27,15 +27,17 @@ def disassembler() -> Path | None:
     return Path(found) if found else None
 
 
-def listing(cubin: bytes) -> str | None:
-    """The output of nvdisasm for ``cubin``; ``None`` if nvdisasm is missing or refuses it."""
+def listing(cubin: bytes, *options: str) -> str | None:
+    """The output of nvdisasm with ``options`` for ``cubin``; ``None`` if nvdisasm is missing or refuses it."""
     tool = disassembler()
     if tool is None:
         return None
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run([tool, "-c", file.name], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(
+            [tool, "-c", *options, file.name], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
     return None if done.returncode else done.stdout
 
 

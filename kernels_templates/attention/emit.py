@@ -9,7 +9,7 @@ from gpucomp.codegen.c.arguments import Argument, highest, plain
 from gpucomp.codegen.c.emit import Emitter
 from gpucomp.codegen.c.epilogue import epilogue, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.expr.core import Expr, Var, call, cast, index, literal, select, var
+from gpucomp.expr.core import Call, Const, Expr, Hole, Select, Var, call, cast, index, literal, select, var
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup
@@ -29,13 +29,19 @@ def emit_shared(
     *,
     tile_m: int,
     out_vector: int,
+    in_log2: bool = False,
 ) -> dict[str, Any]:
-    """What the engines share: the score, the stores, memory for splits, types and numbers."""
+    """What the engines share: the score, the stores, memory for splits, types and numbers.
+
+    With ``in_log2`` scores that ``times_log2_e`` can change are, and their powers are powers of two.
+    """
+    scaled = times_log2_e(kernel.body.score, kernel.body.dot) if in_log2 else None
     dialect = printer.dialect
     found = epilogue(kernel, printer, batch, out_vector, "mean" if out_vector == 1 else f"means[{LANE}]")
     return {
         "scratch": split_scratch(printer, dialect.value_type(F32), s.splits),
-        **_score(kernel, printer, batch, s, p),
+        **_score(kernel, printer, batch, s, p, kernel.body.score if scaled is None else scaled),
+        "in_log2": scaled is not None,
         "row_lines": found.row_lines,
         "store": found.store,
         "stops_early": p.causal >= 0 and _may_be_below(p.causal + p.m, p.n + tile_m),
@@ -54,10 +60,27 @@ def _may_be_below(a: Any, b: Any) -> bool:
     return bool(b > a) if isinstance(b, Argument) or not isinstance(a, Argument) else highest(b - a) > 0
 
 
+def times_log2_e(score: Expr, dot: Expr) -> Expr | None:
+    """dot * c, hidden or not  ->  dot * (c * log2(e)), hidden or not; ``None`` for other scores
+
+    It saves a product of each score: exp(s - t) is then exp2(s' - t'). A mask that is added stays as it is: it may be the
+    least number, which has no finite product with log2(e), and a row that it hides whole has equal weights.
+    """
+    match score:
+        case Select(condition=condition, then=value, otherwise=Const(value=hidden) as otherwise) if hidden == -math.inf:
+            inner = times_log2_e(value, dot)
+            return None if inner is None else select(condition, inner, otherwise)
+        case Call(fn="mul", args=(a, Const(value=scale))) if a is dot:
+            return dot * literal(float(scale) * math.log2(math.e), F32)
+        case Hole() if score is dot:
+            return dot * literal(math.log2(math.e), F32)
+    return None
+
+
 def _score(
-    kernel: Kernel[Attention], printer: CPrinter, batch: Var, s: AttentionSchedule, p: AttentionProblem
+    kernel: Kernel[Attention], printer: CPrinter, batch: Var, s: AttentionSchedule, p: AttentionProblem, score: Expr
 ) -> dict[str, Any]:
-    """``score`` is the text of the score of one ``dot``, after ``score_lines``.
+    """``score`` of the result is the text of the ``score`` of one ``dot``, after ``score_lines``.
 
     ``score_batch`` and ``score_row`` are statements that depend on the batch or the row alone. ``by_row`` and
     ``by_column`` say whether the score needs these. Columns past the end get the lowest score, so that they have no
@@ -66,7 +89,7 @@ def _score(
     body = kernel.body
     row, col = var("row", plain(max(1, p.m))), var("col", plain(max(1, p.n)))
     rewrite = Rewriter(kernel.params, places(body.rows, row) | places(body.cols, col) | places(body.batch, batch))
-    value = rewrite(cast(body.score, F32))
+    value = rewrite(cast(score, F32))
     if p.n % s.tile_n:
         past = var("past", plain(p.n + s.tile_n))  # it may exceed n, and the simplifier must not assume otherwise
         value = select(call("lt", past, index(plain(p.n))), value, literal(-math.inf, F32))

@@ -11,13 +11,14 @@ from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.epilogue import split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import guarded, over, plus
-from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, identity_of, loads, substitute, var, walk
+from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, identity_of, literal, loads, substitute, var, walk
 from gpucomp.ir.types import BOOL
 from gpucomp.kernel import Kernel, Rowwise, Statistic
 from gpucomp.kernel.forms.access import Rewriter, parts_within
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.rows import SHUFFLED, common_parts, early_parts
+from gpucomp.kernel.forms.totals import at_least_one, by_reciprocals
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.rowwise.space import (
@@ -288,7 +289,12 @@ def _stages(kernel: Kernel[Rowwise], walk_: _Walk, p: RowwiseProblem, col_width:
     rewriter = Rewriter(kernel.params, {v: substitute(e, placed) for v, e in at.items()})
     values = [rewriter(statistic.value) for statistic in body.statistics]
     stores = flat_stores(kernel.stores, rewriter)
-    of_elements = [store for i, store in enumerate(stores) if i not in body.row_stores]
+    reciprocals = {total: literal(1.0, total.dtype) / total for total in at_least_one(body.statistics)}
+    of_elements = [
+        FlatStore(store.target, store.offset, by_reciprocals(store.value, reciprocals))
+        for i, store in enumerate(stores)
+        if i not in body.row_stores
+    ]
     return _Stages(values, [stores[i] for i in sorted(body.row_stores)], of_elements)
 
 

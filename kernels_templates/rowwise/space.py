@@ -232,6 +232,11 @@ SPLIT = 1500  # cycles of leaving a partial result, arriving, joining
 RESIDENT = 1024  # work-items that a unit runs at a time
 LONG_ROW = 8192  # columns that cores of a CPU had better share
 BYTES_PER_CYCLE = 20.0  # of one unit, from memory
+INSTRUCTIONS_WRITTEN = (
+    5  # of an element in each stage: bench/results/machine_code.md has 15 for a softmax of three stages
+)
+# 12 KiB of 16 bytes each: a scheduler's first instruction cache (Jia et al., arXiv 1804.06826, Volta; later ones resemble it)
+CACHED_INSTRUCTIONS = 768
 
 
 def joining(s: RowwiseSchedule, p: RowwiseProblem, shuffles: bool) -> tuple[float, float, int]:
@@ -255,6 +260,13 @@ def halvings_of(lanes: int) -> int:
     return sum((lanes > n) * 1 for n in LANES[:-1])
 
 
+def _beyond_cache(s: RowwiseSchedule, p: RowwiseProblem) -> int:
+    """Instructions that are written out for a work-item's part of a row, beyond those that a warp's scheduler caches."""
+    d = derive(s, p)
+    written = d.steps * s.vector * (p.statistics + (p.element_stores > 0)) * INSTRUCTIONS_WRITTEN if s.keep else 0
+    return max(0, written - CACHED_INSTRUCTIONS)
+
+
 def cycles(s: RowwiseSchedule, p: RowwiseProblem, limits: Limits) -> float:
     """Of the busiest unit: the more of what one work-item takes for its row, and what the unit's share of bytes takes."""
     d = derive(s, p)
@@ -270,7 +282,7 @@ def cycles(s: RowwiseSchedule, p: RowwiseProblem, limits: Limits) -> float:
     side = s.rows_per_group if p.rows_side_by_side else s.lanes
     run = min(side, 32) * s.vector * p.element_bytes
     moved = passes * p.rows * p.cols * p.element_bytes * max(1.0, 64 / max(run, 1))
-    return max(alone, moved / (used * BYTES_PER_CYCLE)) + 0.001 * d.threads
+    return max(alone, moved / (used * BYTES_PER_CYCLE)) + 0.001 * (d.threads + _beyond_cache(s, p))
 
 
 def default(p: RowwiseProblem, limits: Limits) -> RowwiseSchedule:

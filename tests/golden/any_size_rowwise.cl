@@ -91,13 +91,14 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   }
 
   // compute and store the results of each element
+  const float f0 = 1.0f / s1;
   #pragma unroll
   for (int step = 0; step < 10; ++step) {
     const int col = lane_id + step * 32;
     if (col < size0) {
       const float e1 = kept0[step] - s0;
       const float e2 = exp(e1);
-      const float e3 = e2 / s1;
+      const float e3 = e2 * f0;
       x1[r0 + col] = e3;
     }
   }

@@ -95,6 +95,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
   }
 
   // compute and store the results of each element
+  const float f0 = 1.0f / s1;
   {
     const int step = 0;
     const int col = lane_id;
@@ -104,7 +105,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
       for (int lane = 0; lane < 4; ++lane) {
         const float e2 = kept0[step * 4 + lane] - s0;
         const float e3 = exp(e2);
-        const float e4 = e3 / s1;
+        const float e4 = e3 * f0;
         ew0[lane] = e4;
       }
       vstore4(vload4(0, ew0), 0, x1 + r0 + col * 4);

@@ -73,6 +73,7 @@ extern "C" __global__ void __launch_bounds__(128, 6) kernel0(
   }
 
   // compute and store the results of each element
+  const float f0 = 1.0f / s1;
   {
     const int step = 0;
     const int col = lane_id;
@@ -82,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(128, 6) kernel0(
       for (int lane = 0; lane < 4; ++lane) {
         const float e2 = kept0[step * 4 + lane] - s0;
         const float e3 = expf(e2);
-        const float e4 = e3 / s1;
+        const float e4 = e3 * f0;
         ew0[lane] = e4;
       }
       *reinterpret_cast<uint4*>(x1 + r0 + col * 4) = *reinterpret_cast<const uint4*>(ew0);

@@ -62,6 +62,33 @@ def test_a_row_whose_scores_are_all_infinitely_low_is_nan_and_no_other_is(built)
     assert_right(kernel, launched(kernel, *built["bf16"], inputs), inputs)
 
 
+def test_a_row_that_the_least_numbers_hide_has_equal_weights(built):
+    """Times log2(e) they would be infinite: scores with a mask that is added stay as they are."""
+    kernel = CASES["bf16"][1]
+    inputs = random_inputs(kernel)
+    inputs[3][5] = -3e38
+
+    found = launched(kernel, *built["bf16"], inputs)
+
+    assert_right(kernel, found, inputs)
+    assert np.isfinite(found[0].astype(np.float32)[..., 5, :]).all()
+
+
+@pytest.mark.parametrize(
+    ("how", "powers_of_two"),
+    [({}, True), ({"causal": 0}, True), ({"mask": "bool"}, True), ({"mask": "add"}, False)],
+    ids=["plain", "causal", "hidden", "added"],
+)
+def test_scores_are_times_log2_e_unless_a_mask_is_added(how, powers_of_two):
+    kernel = attention(64, 64, 16, 16, dtype=F16, **how)
+
+    text = render(kernel, tile(1, 32, 1), SM_80, "k0", MMA).text
+
+    assert ("gc_exp2(weight - shift)" in text) == powers_of_two
+    assert ("gc_exp2((weight - shift) * 1.442695f)" in text) != powers_of_two
+    assert (f"dot * {np.float32(0.25 * np.log2(np.e))!s}f" in text) == powers_of_two
+
+
 MISTAKES = {  # case, text, replacement
     "values keep an old maximum's scale": ("vit", "acc[j / 2][i * 2 + j % 2] *= factor;", ";"),
     "totals keep an old maximum's scale": ("vit", "total[i] *= factor;", ""),

@@ -227,6 +227,52 @@ def test_registers_and_shared_memory_agree_with_the_formulas(kernel, schedule):
     assert registers(numbers, sizes) - OTHER_REGISTERS <= used.registers <= registers_taken(numbers, sizes)
 
 
+def test_a_total_of_at_least_one_divides_a_row_by_one_reciprocal():
+    text = render(softmax(64, 512), BASE | {"lanes": 32, "vector": 4}, TARGET, "k0").text
+
+    assert text.count(" / s1") == 1
+    assert "= 1.0f / s1;" in text
+
+
+def test_a_total_that_may_be_tiny_divides_every_element():
+    """exp(-100) 37 times is 1.4e-42: the reciprocal of that is infinite."""
+    kernel = softmax(3, 37)
+    top, total = kernel.body.statistics
+    x = top.value
+    body = replace(kernel.body, statistics=(top, replace(total, value=call("exp", x))))
+    first, second = kernel.stores
+    stores = (replace(first, value=call("exp", x) / total.hole), second)
+    kernel = replace(kernel, body=body, stores=stores)
+
+    source = render(kernel, BASE, TARGET, "k0")
+
+    assert "1.0f / s1" not in source.text
+    found = launched(kernel, source, compile_many([(source.text, "k0")])[0], [np.full((3, 37), -100.0, np.float32)])
+    assert np.isfinite(found[0]).all()
+
+
+def test_the_reciprocal_is_within_two_ulps_of_the_quotient():
+    """One rounding of the reciprocal, and one of the product in the place of the quotient's."""
+    kernel = softmax(5, 1000)
+    source = render(kernel, BASE | {"lanes": 32, "rows_per_group": 1, "keep": 0}, TARGET, "k0")
+    x = (4 * np.random.default_rng(0).standard_normal((5, 1000))).astype(np.float32)
+    divided = changed(source.text, " * f0;", " / s1;")
+
+    made = compile_many([(text, "k0") for text in (source.text, divided)])
+    product, quotient = (launched(kernel, source, one, [x])[0] for one in made)
+
+    ulps = np.abs(product.astype(np.float64) - quotient) / np.spacing(quotient)
+    assert 0 < ulps.max() <= 2
+
+
+def test_a_row_is_not_written_out_beyond_the_instruction_cache_if_others_are_as_fast():
+    kernel = softmax(4096, 1024, dtype=F16)
+    schedule = FAMILY.default(problem(kernel), TARGET.limits).numbers
+
+    assert schedule["keep"] == 1
+    assert 1024 // schedule["lanes"] <= 64
+
+
 # ---- seeded mistakes ----
 
 

@@ -63,7 +63,9 @@ def emit_mma_attention(
     q = _Tile("q", body.q, body.rows, body.depth, derived.tile_m, derived.depth_pad, derived.pitch, p.q_wide)
     k = _Tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, derived.pitch, p.k_wide)
     v = _Tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad, derived.v_pitch, p.v_wide)
-    shared = emit_shared(kernel, printer, batch, s, p, tile_m=derived.tile_m, out_vector=derived.out_vector)
+    shared = emit_shared(
+        kernel, printer, batch, s, p, tile_m=derived.tile_m, out_vector=derived.out_vector, in_log2=True
+    )
     return {
         **shared,
         "exp2": "gc_exp2",

@@ -27,10 +27,11 @@ from gpucomp.codegen.llvm.loops.nest import (
     vector_score,
 )
 from gpucomp.device.target import Target
-from gpucomp.expr.core import REDUCTIONS, Call, Expr, Hole, Var, hole, identity_of, substitute, transform, walk
+from gpucomp.expr.core import REDUCTIONS, Call, Expr, Hole, Var, hole, identity_of, substitute, walk
 from gpucomp.ir.size import at_most, bounds, hint, is_one, is_zero
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel, Rowwise, Statistic
+from gpucomp.kernel.forms.totals import at_least_one, by_reciprocals
 from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
@@ -118,29 +119,11 @@ def _keep(work: _Rows, width: int) -> _Kept | None:
     return None
 
 
-def _at_least_one(work: _Rows) -> list[Hole]:
-    """Statistics that are sums of ``exp(value - largest value)``. The largest value adds 1, so the sum is at least 1."""
-    maxima = {s.hole: s.value for s in work.statistics if s.op == "max"}
-    found = []
-    for statistic in work.statistics:
-        match statistic.value:
-            case Call(fn="exp", args=(Call(fn="sub", args=(value, Hole() as largest)),)):
-                if statistic.op == "sum" and maxima.get(largest) is value:
-                    found.append(statistic.hole)
-    return found
-
-
-def _multiplied(work: _Rows, totals: Sequence[Hole]) -> dict[Hole, Hole]:
-    """Replaces divisions by one of ``totals`` in the stores by products with its reciprocal, computed once per row."""
+def _multiplied(work: _Rows) -> dict[Hole, Hole]:
+    """Replaces divisions by a total of at least 1 in the stores by products with its reciprocal, computed once per row."""
+    totals = at_least_one(work.statistics)
     reciprocal = {total: hole(f"{total.name}_reciprocal", total.dtype) for total in totals}
-
-    def change(node: Expr) -> Expr | None:
-        match node:
-            case Call(fn="div", args=(a, Hole() as total)) if total in reciprocal:
-                return a * reciprocal[total]
-        return None
-
-    work.stores = [FlatStore(s.target, s.offset, transform(s.value, change)) for s in work.stores]
+    work.stores = [FlatStore(s.target, s.offset, by_reciprocals(s.value, reciprocal)) for s in work.stores]
     return reciprocal
 
 
@@ -195,7 +178,7 @@ class _Columns:
         self.copies = max(1, min(work.schedule["copies"], int(hint(self.inner.extent)) // self.width))
         axes = [*work.rows, *work.cols]
         self.groups = _independent(work.statistics)
-        self.reciprocals = _multiplied(work, _at_least_one(work))
+        self.reciprocals = _multiplied(work)
         self.stores_early = len(self.groups) == 1 and not _uses(
             [e for s in work.stores for e in (s.offset, s.value)], work.holes
         )
