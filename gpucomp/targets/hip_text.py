@@ -10,6 +10,7 @@ from functools import cache
 from importlib import resources as files
 
 from gpucomp.codegen.llvm.ir import math as tables
+from gpucomp.codegen.llvm.ir.floats import FORMATS
 
 PRELUDE, MATHEMATICS = "prelude_hip.h", "math_hip.h"
 EXACT = frozenset({"fabs", "floor", "ceil", "rint", "sqrt", "copysign", "fma", "fmod"})  # rounded once at most
@@ -46,7 +47,7 @@ ENTRIES = 1023 - 52 + 26 - tables.TABLE_START + 1  # powers of two that an f64 c
 @cache
 def _coefficients() -> dict[str, str]:
     """The text of each constant of ``math_hip.h``, from the CPU back end's tables."""
-    double = tables._FORMATS["double"]
+    double = FORMATS["double"]
     half_pi = tables._parts(Fraction(tables._scaled_pi(200), 1 << 201), 21, 6)
     rows: dict[str, Iterable[float]] = {
         "EXPM1_F32": tables.EXPM1["float"],
