@@ -19,7 +19,7 @@ from gpucomp.errors import UsageError, plain, quote, several
 from gpucomp.extras import install
 from gpucomp.files import write
 from gpucomp.runtime.any_shape import AnyShapeExecutable
-from gpucomp.runtime.executable import kernels_of
+from gpucomp.runtime.kernel_info import kernels_of
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered

@@ -19,7 +19,7 @@ from gpucomp.artifact.plan import FEWER_OPERATIONS
 from gpucomp.cli.show import counted
 from gpucomp.errors import several
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.executable import KernelInfo
+from gpucomp.runtime.kernel_info import KernelInfo
 
 DISTURBED = 0.1  # share by which two measurements of the ceilings may differ
 ABOVE = 0.05  # share by which a kernel may be above them; copies of some sizes have measurement errors of this size

@@ -15,7 +15,8 @@ from gpucomp.errors import plain, quote, several
 from gpucomp.ir.run_numbers import SIZE
 from gpucomp.ir.types import type_of
 from gpucomp.runtime.any_shape import AnyShapeExecutable
-from gpucomp.runtime.executable import Executable, KernelInfo, kernels_of
+from gpucomp.runtime.executable import Executable
+from gpucomp.runtime.kernel_info import KernelInfo, kernels_of
 
 if TYPE_CHECKING:
     from gpucomp.cli.compare import Distance, Tolerance

@@ -24,8 +24,9 @@ from gpucomp.refusal import Refusal
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.calls import takes_a_feed
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.executable import Executable, KernelInfo
+from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs
+from gpucomp.runtime.kernel_info import KernelInfo
 from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.options import Options
 from gpucomp.runtime.specialise import Specialisation, Specialiser

@@ -16,7 +16,7 @@ from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.trail import followed
 from gpucomp.report.journey import Journey, changes
 from gpucomp.rewrite.pipeline import run_pipeline
-from gpucomp.runtime.executable import KernelInfo
+from gpucomp.runtime.kernel_info import KernelInfo
 from gpucomp.tuning.records import Store
 
 RNG = np.random.default_rng(23)

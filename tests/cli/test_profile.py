@@ -12,7 +12,7 @@ from gpucomp.cli import profile
 from gpucomp.codegen.llvm import engines as cpu_engines
 from gpucomp.kernels_templates import engines
 from gpucomp.runtime.ceilings import Ceilings, Span, together
-from gpucomp.runtime.executable import KernelInfo
+from gpucomp.runtime.kernel_info import KernelInfo
 from tests.runtime.samples import CEILINGS
 
 

@@ -11,7 +11,7 @@ import pytest
 from gpucomp import cli, config, files
 from gpucomp.cli import profile, profile_page
 from gpucomp.report import page
-from gpucomp.runtime.executable import KernelInfo
+from gpucomp.runtime.kernel_info import KernelInfo
 from gpucomp.tuning import study_page
 from gpucomp.tuning.page import replayed
 from gpucomp.tuning.recorded import Row, space_of

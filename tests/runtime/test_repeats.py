@@ -17,7 +17,7 @@ from gpucomp.frontend.onnx.repeat import UNROLLED
 from gpucomp.ops.interpreter import interpret
 from gpucomp.runtime import repeats
 from gpucomp.runtime.cpu import CpuProgram
-from gpucomp.runtime.executable import kernels_of
+from gpucomp.runtime.kernel_info import kernels_of
 from gpucomp.runtime.shared_buffers import share
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
 from testing.tolerance import assert_matches
