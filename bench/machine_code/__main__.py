@@ -7,8 +7,6 @@ the innermost natural loop with the most multiply-adds. "per math": instructions
 "busy": share of the cycles that the math pipe works in a model of one scheduler with all work-groups that a unit holds, and with
 one; for AMD a bound. "first load": instructions, and cycles that their stall counts sum up to, on the shortest way from the entry
 to the first load from global memory.
-
-With --listing the main loop is printed as it is, with its control codes.
 """
 
 from __future__ import annotations
