@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import os
@@ -27,7 +28,9 @@ MAX_RANK = 32
 @functools.cache
 def folder() -> Path:
     """Where what this process builds lies."""
-    return Path(tempfile.mkdtemp(prefix="gpucomp_rt."))
+    made = Path(tempfile.mkdtemp(prefix="gpucomp_rt."))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
 
 
 _built: set[tuple[object, ...]] = set()

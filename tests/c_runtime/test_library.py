@@ -68,6 +68,7 @@ def test_lines_and_files_are_short():
     assert {path.name for path, text in TEXT.items() if max(map(len, text.splitlines())) > 130} == set()
 
 
+@pytest.mark.slow
 def test_cmake_builds_and_installs(tmp_path):
     if not shutil.which("cmake"):
         pytest.skip("no cmake")

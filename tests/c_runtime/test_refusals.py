@@ -250,6 +250,7 @@ def test_wrong_calls():
 SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="sanitizers of Linux")
 @pytest.mark.parametrize("name", ["digits", "any_size", "generator"])
 def test_mutations_are_refused_without_a_fault(name):
