@@ -32,6 +32,7 @@ from gpucomp.runtime.pending import Pending, begin
 from gpucomp.runtime.states import States, StateSpec, begun_with, held_by, refuse_one_size, state_spec
 from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.workers import available_threads
+from gpucomp.targets import not_run
 
 if TYPE_CHECKING:
     from gpucomp.runtime.context import Context
@@ -513,15 +514,11 @@ class Executable:
 
     def _new_program(self) -> Program:
         if self._form.kind not in PROGRAMS:
-            from gpucomp.targets import not_run
-
             raise not_run(self._form.kind)
         module, name = PROGRAMS[self._form.kind]
-        of_processor = self._form.kind == "cpu" and self.lanes.threads
-        threads = {"threads": self.lanes.threads} if of_processor else {}
-        made = getattr(importlib.import_module(module), name)
-        program: Program = made(self.plan, self.sources, self.binaries, self.weights, **threads)
-        return program
+        threads = {"threads": self.lanes.threads} if self._form.kind == "cpu" and self.lanes.threads else {}
+        made: Callable[..., Program] = getattr(importlib.import_module(module), name)
+        return made(self.plan, self.sources, self.binaries, self.weights, **threads)
 
     def use_threads(self, count: int) -> None:
         """Let runs use at most ``count`` processor threads, 0 for all. Call it before the first run or context."""

@@ -19,7 +19,7 @@ from gpucomp.kernel import Kernel, Rowwise, Statistic, Store
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import environment, render
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, hip, opencl
 from testing import opencl_device
 from testing.kernels import (
     add_relu,
@@ -35,7 +35,7 @@ from testing.kernels import (
     transposed,
 )
 
-TARGETS = (cuda.manifest("sm_80"), opencl.manifest("generic"), opencl.manifest("pocl"))
+TARGETS = (cuda.manifest("sm_80"), opencl.manifest("generic"), opencl.manifest("pocl"), hip.manifest("gfx90a"))
 KERNELS: dict[str, Kernel] = {
     "loops": add_relu(3, 7),
     "contraction": matmul(5, 7, 11),
@@ -57,10 +57,11 @@ def signatures(path):
 
 
 def test_dialects_define_the_same_macros():
-    cuda_macros, opencl_macros = (signatures(d.template) for d in DIALECTS.values())
+    cuda_macros, *others = (signatures(d.template) for d in DIALECTS.values())
 
     assert len(cuda_macros) > 10
-    assert cuda_macros == opencl_macros
+    assert len(others) == 2
+    assert all(cuda_macros == other_macros for other_macros in others)
 
 
 @pytest.mark.parametrize("family", KERNELS)

@@ -100,7 +100,7 @@ def test_what_is_listed_is_what_there_is():
     assert all(targets.resolve(f"opencl:{name}") for name in ("mali-g78", "gfx803", "gfx1201"))
     assert {"mali-g78", "gfx803", "gfx1201"} <= listed
     with pytest.raises(UsageError, match=re.escape(f"names for opencl: {opencl.NAMES};")):
-        targets.resolve("hip")
+        targets.resolve("tpu")
     assert (next(iter(cuda.ARCHITECTURES)), list(cuda.ARCHITECTURES)[-1]) == ("sm_75", "sm_120")
 
 
