@@ -242,3 +242,53 @@ def test_a_compiler_takes_no_more_registers_than_a_work_group_can_have():
     facts = Facts(numbers, tuple(getattr(Work(0, 0), name) for name in KINDS), np.ones(2, bool))
 
     assert facts.launch().registers.tolist() == [128, 250]
+
+
+def test_a_unit_with_more_work_groups_than_others_has_more_of_the_cache():
+    """133 of them run at once on 132 units: the one unit with two does not halve the bandwidth of all."""
+    reads = Work(1e3, 1 << 20, shared_bytes=40_000)
+
+    def cache_us(groups):
+        return float(predict(NOTHING, H200, Launch(groups, 128, 64, reads)).cache_us)
+
+    assert cache_us(133) < 1.5 * cache_us(132)
+    assert cache_us(264) == pytest.approx(2 * cache_us(132))
+    assert cache_us(2) == pytest.approx(cache_us(1))  # each takes what a unit's port does
+
+
+def test_only_register_tiles_pay_for_operands_that_lanes_read_twice():
+    device = dataclasses.replace(H200, losses=Losses(fragments=2.0))
+
+    def shared_us(**traffic):
+        return float(predict(NOTHING, device, Launch(132, 256, 64, Work(1e3, 0, **traffic))).shared_us)
+
+    assert shared_us(fragment_traffic=1e6) == pytest.approx(2 * shared_us(shared_traffic=1e6))
+    halved = dataclasses.replace(device, shared_rate=64)
+    slower = predict(NOTHING, halved, Launch(132, 256, 64, Work(1e3, 0, shared_traffic=1e6)))
+    assert float(slower.shared_us) == pytest.approx(2 * shared_us(shared_traffic=1e6))
+
+
+def test_what_a_warp_does_in_turn_only_other_work_groups_hide():
+    softmax = Work(1e6, 0, math="f16", instructions=2e3, chains=32, shared_bytes=40_000)
+    in_turn = dataclasses.replace(softmax, in_turn=1.0)
+
+    def loop_us(work, groups):
+        return float(predict(NOTHING, H200, Launch(groups, 128, 64, work)).loop_us)
+
+    alone, beside = (loop_us(in_turn, n) / loop_us(softmax, n) for n in (132, 4 * 132))
+    assert alone > 1.3
+    assert 1 < beside < 1 + (alone - 1) / 2
+
+
+def test_results_are_stored_as_narrow_as_they_are_and_partial_sums_are_not():
+    stores = Work(1e6, 0, math="f16", chains=32, out_bytes=128 << 10, shared_bytes=200_000)
+    whole = 20 * 132 * stores.out_bytes
+
+    def end_us(result_bytes, work=stores):
+        wanted = Demand(1.0, 1.0, 0.0, result_bytes=result_bytes)
+        return float(predict(wanted, H200, Launch(20 * 132, 128, 64, work)).end_us)
+
+    assert end_us(whole / 2) < 0.55 * end_us(whole)
+    assert end_us(1.0) == end_us(whole / 4)  # no type is narrower than a byte
+    split = dataclasses.replace(stores, splits=2)
+    assert end_us(whole / 2, split) == end_us(whole, split)

@@ -386,7 +386,8 @@ def work(s: WinogradSchedule, p: WinogradProblem) -> Work:
         cache_bytes=d.tiles_per_split * loaded,
         steps=d.tiles_per_split,
         out_bytes=outputs,
-        shared_traffic=d.tiles_per_split * tiles + 2 * d.products * s.blocks * s.columns * 4,
+        # as in ``simt``, what is loaded comes through the unit's own cache, which is in the same memory
+        shared_traffic=d.tiles_per_split * (tiles + loaded) + 2 * d.products * s.blocks * s.columns * 4,
         fragment_traffic=d.tiles_per_split * read / 32 * passes(4) * PASS_BYTES,
         shared_bytes=shared_bytes(s, p),
         instructions=d.tiles_per_split * trip + (vectors * OUT_MACS[s.outputs] + lines * LINE_MACS) / 32,
