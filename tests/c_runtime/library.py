@@ -51,8 +51,7 @@ def build(name: str, files: Sequence[Path], *options: str, compiler: str = "") -
         *map(str, files),
         "-o",
         str(target),
-        "-lpthread",
-        "-lm",
+        *(() if "-c" in options else ("-lpthread", "-lm")),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
