@@ -17,10 +17,10 @@ from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Constant, Graph, Value, input_value
 from gpucomp.ir.types import TensorType
-from gpucomp.kernel.interpreter import run_steps
+from gpucomp.kernel.interpreter import run_steps, update
 from gpucomp.kernel.passes.precision import KernelStorage
 from gpucomp.kernel.repeat import apart
-from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.kernel.step import BETWEEN, KernelStep, Step
 from gpucomp.lowering import wanted_passes as wanted_kernel_passes
 from gpucomp.ops.interpreter import evaluate, interpret
 from gpucomp.planning import make_plan
@@ -139,7 +139,14 @@ def _groups(lowered: Lowered, target: Target, precision: str, given: Arrays) -> 
     operands and the expected results."""
     graph, steps = lowered.graph, [s for s in apart(lowered.steps) if isinstance(s, KernelStep)]
     values = list(dict.fromkeys(v for step in steps for v in (*step.inputs, *step.outputs) if v.op is not Constant))
-    arrays = dict(zip(values, evaluate(values, {v: given[v.attrs["label"]] for v in graph.inputs}), strict=True))
+    known = [v for v in values if v.op is not BETWEEN]
+    arrays = dict(zip(known, evaluate(known, {v: given[v.attrs["label"]] for v in graph.inputs}), strict=True))
+    for step in steps:
+        if any(v.op is BETWEEN for v in step.outputs):  # which only kernels compute
+            operands = [arrays[v] if v.op is not Constant else v.attrs["value"] for v in step.inputs]
+            results = [np.zeros(t.shape, t.dtype.numpy) for t in step.kernel.params[step.kernel.inputs :]]
+            update(step.kernel, operands, results)
+            arrays |= {v: r for v, r in zip(step.outputs, results, strict=True) if v.op is BETWEEN}
     found = []
     for group in _together(steps):
         name = ", ".join(step.kernel.label or step.name for step in group)

@@ -39,7 +39,7 @@ from gpucomp.expr.core import (
 )
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Sizes, Value
-from gpucomp.ir.size import hint, is_one, is_zero, same_shape
+from gpucomp.ir.size import hint, is_one, is_zero, same, same_shape
 from gpucomp.ir.types import I8, I32, STRING, U8
 from gpucomp.kernel.recognise_scatter import scatter_of
 
@@ -519,8 +519,11 @@ def _reads_again(reader: Node) -> bool:
 
 
 def _is_read_once(value: Value, reader: Node) -> bool:
-    """Whether ``value`` is the left operand of a product with one column, which is a sum over each of its rows."""
-    return reader.op is ops.MatMul and reader.inputs[0] is value and is_one(reader.values[0].shape[-1])
+    """Whether ``value`` is the left operand of one product with one column, which is a sum over each of its rows."""
+    if reader.op is not ops.MatMul or reader.inputs[0] is not value:
+        return False
+    (result,) = reader.values
+    return is_one(result.shape[-1]) and same(result.type.size * value.shape[-1], value.type.size)
 
 
 def _has_taps(reader: Node) -> bool:

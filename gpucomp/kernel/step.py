@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeGuard
 
-from gpucomp.ir.graph import Node, Value
+from gpucomp.ir.graph import Node, Op, Value
 from gpucomp.kernel.ir import B, K, Kernel, is_kernel_of
+
+BETWEEN = Op("Between", lambda *, type: type)  # a value that a pass puts between two kernels; no graph has it
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,9 @@ from gpucomp import config
 from gpucomp.runtime.stopping import Stop
 
 LARGEST_POOL = 256
+PROCESSORS = frozenset(
+    os.sched_getaffinity(0)
+)  # those of the process, unless it was imported by a thread that has fewer
 CACHE_LINE = 64
 
 
@@ -136,8 +139,10 @@ class Workers:
 
 
 def _place(helper: int) -> int:
-    """The processor of helper number ``helper``: the last first, because a process begins on any, and often on the first."""
-    usable = sorted(os.sched_getaffinity(0), reverse=True)
+    """The processor of helper number ``helper``: the last first, and none where the calling thread was told to stay."""
+    here = os.sched_getaffinity(0)  # of this thread
+    others = PROCESSORS - here if len(here) == 1 else PROCESSORS
+    usable = sorted(others or PROCESSORS, reverse=True)
     return usable[helper % len(usable)]
 
 

@@ -357,6 +357,27 @@ def test_no_pass_of_a_right_model_is_blamed(name):
     assert (found.stage, set(found.without.values())) == (PLAN, {"right"})
 
 
+def test_values_that_only_kernels_compute_are_known_to_the_search():
+    nodes = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("DynamicQuantizeLinear", ["t"], ["y", "s", "z"])]
+    shape = [8, 16, 512]
+    graph = helper.make_graph(
+        nodes,
+        "ranged",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, shape)],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    device = targets.resolve("cpu").with_limits(cache_bytes=1 << 12)
+    inputs = {"x": RNG.standard_normal(shape).astype(np.float32)}
+    expected = ReferenceEvaluator(proto).run(None, inputs)[0]
+
+    labels = [step.kernel.label for step in compiler.lower(proto, device).steps if isinstance(step, KernelStep)]
+    found = blame(Case(proto, inputs, {"y": expected}), device, "fp32", compare.Tolerance(absolute=1.0))
+
+    assert any("max of rows" in label for label in labels), "there is such a value"
+    assert found.stage == PLAN
+
+
 WRONG = {"cpu": ("fadd contract", "fsub contract"), "opencl": ("+ ev0[", "- ev0[")}  # the addend of a product
 
 

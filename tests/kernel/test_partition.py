@@ -548,3 +548,11 @@ def test_codes_that_one_column_reads_are_not_stored(rng, graph, kernels):
 
 def test_codes_that_many_rows_read_are_stored(rng):
     assert len(check(quantized_product(rng, 5, 4099, 1, left=False), rng)) == 2
+
+
+def test_codes_that_each_of_several_columns_reads_are_stored(rng):
+    x = tensor("x", 129, 67)
+    codes = ops.Cast(ops.Cast(ops.Round(ops.Div(x, constant(np.float32(0.25)))), to=U8), to=I32)
+    columns = constant(rng.integers(-9, 9, (5, 67, 1), dtype=np.int32))  # one of each of five products
+
+    assert len(check(Graph((x,), (ops.MatMul(codes, columns),)), rng)) == 2

@@ -336,6 +336,26 @@ def test_helpers_stay_on_one_processor_each_if_they_are_asked_to(pin):
     assert os.sched_getaffinity(0) == here, "the thread that calls stays where it was"
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def test_helpers_keep_off_the_processor_of_a_caller_that_stays_there():
+    here, found, done = os.sched_getaffinity(0), [], threading.Event()
+
+    def work(number: int, bell: object) -> None:
+        found.append(os.sched_getaffinity(0))
+        done.set()
+
+    os.sched_setaffinity(0, {max(here)})
+    try:
+        with config.using(pin=True):
+            Workers().start(work, 2)
+    finally:
+        os.sched_setaffinity(0, here)
+
+    assert done.wait(10)
+    assert len(found[0]) == 1
+    assert found[0] <= here - {max(here)}
+
+
 def test_who_came_first_is_served_first():
     seats = Workers()
     with config.using(threads=1):

@@ -13,41 +13,43 @@ from dataclasses import replace
 
 from gpucomp.expr.core import Expr, Load, hole, load, loads, reduces, substitute, transform, var
 from gpucomp.expr.simplify import coefficient, flatten, same_form, simplify, unflatten
-from gpucomp.ir.graph import Op, Value
+from gpucomp.ir.graph import Value
 from gpucomp.ir.size import Size
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.rename import canonical
-from gpucomp.kernel.step import KernelStep, Step, is_step_of
+from gpucomp.kernel.step import BETWEEN, KernelStep, Step, is_step_of
 from gpucomp.refusal import Refusal
 
-PARTIAL = Op("Partial", lambda *, type: type)  # the extremes of each row, between two kernels
 SHORT_ROW = 128  # elements: the extremes of shorter rows would be a part of the array worth saving
+FEW_ROWS = 64  # threads share rows: with fewer, they would not share the work as well as they share elements
 
 
 def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
     """Finds the extremes of each row where the rows are written, and then the extremes of these.
 
-    Takes  an elementwise kernel that writes an array beyond the second-level cache, and a kernel that finds the least or
-           the greatest of all its elements, or both
-    Gives  the first with the extremes of its rows as further results, and the second for these. No order of elements
-           matters, so the results are the same
-    Leaves smaller arrays, sums, arrays that other kernels write, and rows that are not contiguous in what they read
+    Takes  an elementwise kernel that writes an array beyond the second-level cache, and the kernels that find the least or
+           the greatest of all its elements
+    Gives  the first with the extremes of its rows as further results, and the others for these. No order of elements
+           matters, so the results are the same but for the sign of a zero
+    Leaves smaller arrays, sums, arrays that other kernels write, few rows, rows that are not contiguous in what they read,
+           and arrays in 16 bits, whose extremes are of widened elements
     """
     found = list(steps)
     writers = Counter(value for step in steps for value in step.outputs)
+    ranged: dict[Value, list[KernelStep[Rowwise]]] = {}
     for step in steps:
-        if not is_step_of(step, Rowwise):
-            continue
-        value = _whole(step)
-        if value is None or isinstance(value.type.nbytes, Size) or value.type.nbytes < at.target.limits.cache_bytes:
+        if is_step_of(step, Rowwise) and (value := _whole(step)) is not None:
+            ranged.setdefault(value, []).append(step)
+    for value, readers in ranged.items():
+        if isinstance(value.type.nbytes, Size) or value.type.nbytes < at.target.limits.cache_bytes:
             continue
         before = next((s for s in found if value in s.outputs), None)
         if before is None or writers[value] != 1 or not is_step_of(before, Loops):
             continue
-        if pair := in_rows(before, step, value):
-            found[found.index(before)], found[found.index(step)] = pair
+        if changed := in_rows(before, readers, value):
+            found = [changed.get(s, s) for s in found]
     return found
 
 
@@ -71,16 +73,16 @@ def _whole(step: KernelStep[Rowwise]) -> Value | None:
 
 
 def in_rows(
-    first: KernelStep[Loops], second: KernelStep[Rowwise], value: Value
-) -> tuple[KernelStep, KernelStep] | Refusal:
-    """``first`` with the extremes of the rows of ``value``, and ``second`` for these; or why there are no such rows."""
+    first: KernelStep[Loops], readers: Sequence[KernelStep[Rowwise]], value: Value
+) -> dict[Step, Step] | Refusal:
+    """``first`` with the extremes of the rows of ``value``, and ``readers`` for these; or why there are no such rows."""
     store = _written(first.kernel, first.kernel.results[first.outputs.index(value)])
     if isinstance(store, Refusal):
         return store
     shape = value.type.shape
     long = next((d for d in reversed(range(len(shape))) if math.prod(shape[d:]) >= SHORT_ROW), 0)
-    if not long:
-        return Refusal("it has no rows")
+    if math.prod(shape[:long]) < FEW_ROWS:
+        return Refusal("it has few rows")
     rows, cols = (tuple(var(f"d{d}", shape[d]) for d in part) for part in (range(long), range(long, len(shape))))
     whole = first.kernel.body.domain
     offsets = unflatten(flatten((*rows, *cols), shape), tuple(axis.extent for axis in whole))
@@ -89,10 +91,11 @@ def in_rows(
     for ld in (ld for s in stores for ld in loads(s.value)):
         if coefficient(flatten(ld.index, first.kernel.params[ld.source].shape), cols[-1]) not in (0, 1):
             return Refusal("what it reads is not contiguous")
-    names = dict.fromkeys(s.op for s in second.kernel.body.statistics)
-    partial = {op: PARTIAL(type=TensorType(store.value.dtype, shape[:long])) for op in names}
+    names = dict.fromkeys(s.op for step in readers for s in step.kernel.body.statistics)
+    partial = {op: BETWEEN(type=TensorType(store.value.dtype, shape[:long])) for op in names}
     element = stores[first.kernel.stores.index(store)].value
-    return _with_extremes(first, Rowwise(rows, cols, ()), stores, element, partial), _of_partial(second, value, partial)
+    changed: dict[Step, Step] = {first: _with_extremes(first, Rowwise(rows, cols, ()), stores, element, partial)}
+    return changed | {step: _of_partial(step, value, partial) for step in readers}
 
 
 def _written(kernel: Kernel[Loops], target: int) -> Store | Refusal:
@@ -131,11 +134,11 @@ def _with_extremes(
 def _of_partial(step: KernelStep[Rowwise], value: Value, partial: dict[str, Value]) -> KernelStep:
     """``step`` for the extremes of rows in place of ``value``."""
     kernel, body = step.kernel, step.kernel.body
-    inputs = tuple(v for v in step.inputs if v is not value) + tuple(partial.values())
+    needed = dict.fromkeys(partial[s.op] for s in body.statistics)
+    inputs = (*(v for v in step.inputs if v is not value), *needed)
     values = (*inputs, *step.outputs)
     place = {old: values.index(v) for old, v in enumerate((*step.inputs, *step.outputs)) if v is not value}
-    shape = next(iter(partial.values())).shape
-    axes = tuple(var(f"c{d}", extent) for d, extent in enumerate(shape))
+    axes = tuple(var(f"c{d}", extent) for d, extent in enumerate(next(iter(needed)).shape))
 
     def renumbered(expr: Expr) -> Expr:
         return transform(expr, lambda n: load(place[n.source], n.index, n.dtype) if isinstance(n, Load) else None)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Cast, Expr, Var, call, cast, load, loads, reduce, substitute, var
-from gpucomp.ir.graph import Op, Value
+from gpucomp.ir.graph import Value
 from gpucomp.ir.types import BF16, F16, F32, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Store
 from gpucomp.kernel.example import example_of
@@ -24,9 +24,7 @@ from gpucomp.kernel.ir import kernel_of
 from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.splice import parameters
-from gpucomp.kernel.step import KernelStep, Step, is_step_of
-
-BETWEEN = Op("Between", lambda *, type: type)  # the value between two kernels of a split attention
+from gpucomp.kernel.step import BETWEEN, KernelStep, Step, is_step_of
 
 # the cost of three kernels, besides the engines' estimates for the two products. In cycles of a core, measured on
 # Sapphire Rapids

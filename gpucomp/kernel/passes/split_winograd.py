@@ -30,7 +30,7 @@ from gpucomp.expr.core import (
     var,
 )
 from gpucomp.expr.simplify import simplify, unflatten
-from gpucomp.ir.graph import Op, Value, constant, constant_value
+from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import BOOL, F16, F32, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store, TileTransform
 from gpucomp.kernel.forms.convolution import Pixels, long_axes, winograd_pixels
@@ -38,7 +38,7 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.splice import parameters
-from gpucomp.kernel.step import KernelStep, Step, is_step_of
+from gpucomp.kernel.step import BETWEEN, KernelStep, Step, is_step_of
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
 from gpucomp.refusal import required
 
@@ -46,7 +46,6 @@ OUTPUTS = (2, 4)  # outputs along a side of a block
 # types of pixels and filters. The values between the kernels are always f32: in f16 they would have ten times the error
 # of a direct sum, and could overflow even if no sum does
 STORED = (F32, F16)
-BETWEEN = Op("Between", lambda *, type: type)  # the value between two of the three kernels
 
 MOST_BYTES = 256 << 20  # of transformed pixels and products: boards have little memory
 

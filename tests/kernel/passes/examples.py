@@ -116,13 +116,19 @@ def ranged(x: Value, reduction: Op = ops.ReduceMax, axes: tuple[int, ...] = ()) 
     return graph_of(ops.Div(x, ops.Add(reduction(x, axes=axes or tuple(range(x.type.rank))), scalar(2.0))))
 
 
+def both(x: Value) -> Graph:
+    """The least and the greatest element of ``x``, which two kernels find, and ``x``."""
+    every = tuple(range(x.type.rank))
+    return graph_of(x, ops.ReduceMax(x, axes=every), ops.Neg(ops.ReduceMin(x, axes=every)))
+
+
 EXAMPLES: dict[str, Case] = {
     "precision": Case(two_products(), SM_80, "fp16", stored=np.float16),
     "narrow-integers": Case(read_twice(widened()), SM_80),
     "merge-groups": Case(grouped(4), SM_80, "fp16", stored=np.float16),
     "lookup-tables": Case(activated(silu), AVX512),
     "split-attention": Case(attention(17, 100, 12), AVX512, terms=100),
-    "fuse-extremes": Case(ranged(ops.Tanh(tensor("x", 3, 5, 7, 131))), TINY_CACHE),
+    "fuse-extremes": Case(both(ops.Tanh(tensor("x", 3, 5, 7, 131))), TINY_CACHE),
     "fuse-depth-first": Case(bottleneck(56), SMALL_CACHE, terms=256),
     "fuse-separable": Case(separable(), SM_90A, expected=Either),
     "split-winograd": Case(
@@ -157,6 +163,8 @@ REFUSALS: dict[str, dict[str, Case]] = {
             ranged(ops.Tanh(tensor("x", 3, 5, 7, 131)), axes=(1, 2, 3)), TINY_CACHE
         ),
         "it has no rows": Case(ranged(ops.Tanh(tensor("x", 13_457))), TINY_CACHE),
+        "it has few rows": Case(ranged(ops.Tanh(tensor("x", 3, 4591))), TINY_CACHE),
+        "it is stored in 16 bits": Case(ranged(ops.Tanh(tensor("x", 3, 5, 7, 131))), TINY_CACHE, "bf16"),
         "what it reads is not contiguous": Case(
             ranged(ops.Tanh(ops.Transpose(tensor("x", 131, 107), perm=(1, 0)))), TINY_CACHE
         ),
