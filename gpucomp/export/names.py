@@ -32,7 +32,7 @@ _C_TYPES = {
     "i2": "int8_t",
 }  # any other type is uint8_t
 # how the self-test compares numbers of a type
-_LETTERS = {"f64": "d", "f32": "f", "f16": "h", "bf16": "b", "i8": "s", "u8": "s"}
+_LETTERS = {"f64": "d", "f32": "f", "f16": "h", "bf16": "b", "i8": "s", "u8": "u"}
 
 
 @dataclass(frozen=True)
