@@ -241,8 +241,17 @@ def test_code_for_another_processor_runs_in_an_emulator(make, target, machine, t
 
 def test_code_of_which_gpucomp_runs_none_is_not_loaded():
     exe = gpucomp.compile(classifier(), target="cpu:rv64gc")
-    with pytest.raises(DeviceError, match="GPC5007 the model is compiled for rv64gc"):
+    with pytest.raises(DeviceError, match=r"GPC5007 gpucomp runs no code for rv64gc \(riscv64\): .* export -o"):
         exe.run({"image": np.zeros((1, 3, 28, 28), np.float32)})
+
+
+def test_that_code_is_not_run_is_told_before_it_is_compiled(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpucomp, "compile", lambda *args, **options: pytest.fail("it is compiled"))
+    path = written(classifier(), tmp_path)
+
+    assert cli.main(["run", path, "--target", "cpu:rv64gcv"]) != 0
+
+    assert "GPC5007: gpucomp runs no code for rv64gcv" in " ".join(capsys.readouterr().err.split())
 
 
 def test_arm_code_leaves_the_register_alone_that_systems_keep(tmp_path):
