@@ -76,7 +76,7 @@ def not_installed(error: ImportError) -> DeviceError | None:
     if name.partition(".")[0] == "gpucomp" and not compiler_is_here():
         return DeviceError(
             "the compiler is not installed, only gpucomp-runtime, which runs compiled models (.gpuc): install the package "
-            "gpucomp of the same version",
+            "gpucomp of the same version, whose wheel make dist builds beside the runtime's",
             code="GPC5003",
         )
     return None

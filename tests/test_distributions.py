@@ -317,6 +317,7 @@ def test_a_call_says_that_the_compiler_is_missing(bare, models, call):
     assert (code, err) == (0, "")
     assert out.startswith(f"GPC5003 {MISSING}")
     assert "install the package gpucomp" in out
+    assert "make dist" in out
 
 
 def test_the_command_says_what_it_needs(bare, models):

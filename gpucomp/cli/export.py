@@ -69,8 +69,14 @@ def export(
 
 
 def _as_c(how: ModelOptions, project: Path, name: str) -> list[Path]:
+    from gpucomp.export.names import project_name
     from gpucomp.export.project import export_c
+    from gpucomp.export.refusals import require_place, require_processor
 
+    # what can be told before minutes of compiling
+    require_place(project, project_name(name, how.model.stem))
+    if how.model.suffix != ".gpuc":
+        require_processor(how.target_name)
     exe = open_model(how)
 
     def here(inputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:

@@ -21,7 +21,29 @@ nullptr operator or or_eq private protected public register reinterpret_cast req
 static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
 unsigned using virtual void volatile wchar_t while xor xor_eq NULL linux unix main errno
 """
-RESERVED = frozenset(re.findall(r"\S+", _WORDS))
+# macros of the headers that programs include, and types of stdint.h, after which C++ lets no member be named
+_MACROS = """
+BUFSIZ CLOCKS_PER_SEC EOF EXIT_FAILURE EXIT_SUCCESS HUGE_VAL HUGE_VALF HUGE_VALL I INFINITY NAN SEEK_CUR SEEK_END SEEK_SET
+TIME_UTC assert complex errno imaginary noreturn offsetof stderr stdin stdout
+int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t size_t ptrdiff_t
+"""
+RESERVED = frozenset(f"{_WORDS} {_MACROS}".split())
+_LIMIT = re.compile(r"[A-Z0-9_]+_(MAX|MIN|WIDTH)|U?INT(8|16|32|64|MAX)_C")  # of stdint.h, limits.h and float.h
+# Names of the project's other files and programs, headers of C and POSIX, which NAME.h would hide, libraries that compilers link
+# on their own, targets of cmake (policy CMP0037) and of its generators, and NAMEs of a function NAME_init of C libraries
+_TAKEN = """
+gpucomp_share gpucomp_pool selftest selftest_data example
+assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic stdbit stdbool
+stdckdint stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype
+aio alloca byteswap cpio cpuid dirent dlfcn elf endian fcntl features fmtmsg fnmatch ftw getopt glob grp iconv langinfo libgen
+libintl malloc memory monetary mqueue ndbm netdb nl_types poll pwd regex sched search semaphore spawn strings stropts syslimits
+syslog tar termios trace ulimit unistd utime utmpx values wordexp
+atomic c dl gcc gcc_eh gcc_s m pthread rt ssp util
+ALL_BUILD INSTALL PACKAGE RUN_TESTS ZERO_CHECK all clean depend edit_cache help install list_install_components package
+package_source preinstall rebuild_cache test
+cnd mtx sem
+"""
+TAKEN = frozenset(_TAKEN.split())
 _C_TYPES = {
     "f64": "double",
     "f32": "float",
@@ -32,7 +54,7 @@ _C_TYPES = {
     "i2": "int8_t",
 }  # any other type is uint8_t
 # how the self-test compares numbers of a type
-_LETTERS = {"f64": "d", "f32": "f", "f16": "h", "bf16": "b", "i8": "s", "u8": "s"}
+_LETTERS = {"f64": "d", "f32": "f", "f16": "h", "bf16": "b", "i8": "s", "u8": "u"}
 
 
 @dataclass(frozen=True)
@@ -83,21 +105,22 @@ def commented(text: str) -> str:
 def project_name(given: str, stem: str) -> str:
     """The name of the C program: ``given``, or one from the name of the model's file.
 
-    Raises ``UsageError`` (GPC2060) for a given name that is no identifier of C.
+    Raises ``UsageError`` (GPC2060) for a given name that is no identifier of C, or that something else has.
     """
     if not given:
         found = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_").lower()[:40]
         found = found if found[:1].isalpha() else f"model_{found}".rstrip("_")
-        return f"{found}_model" if found in RESERVED or found in FILES else found
-    if not NAME.fullmatch(given) or given in RESERVED or given in FILES:
+        return f"{found}_model" if found in RESERVED | TAKEN else found
+    if not NAME.fullmatch(given) or given in RESERVED:
         raise wrong_argument(
             f"name {quote(given)}: an identifier of C expected, which begins all names of the project", code="GPC2060"
         )
+    if given in TAKEN:
+        raise wrong_argument(
+            f"name {quote(given)}: a header, a library or a target of cmake has this name: choose another one",
+            code="GPC2060",
+        )
     return given
-
-
-# names of the project's other files and programs
-FILES = frozenset(("gpucomp_share", "gpucomp_pool", "selftest", "selftest_data", "example", "test", "all", "install"))
 
 
 def members(kind: str, specs: Sequence[TensorSpec]) -> list[CTensor]:
@@ -106,7 +129,8 @@ def members(kind: str, specs: Sequence[TensorSpec]) -> list[CTensor]:
     taken: set[str] = set()
     for number, spec in enumerate(specs):
         base = re.sub(r"[^A-Za-z0-9_]+", "_", spec.name).strip("_")[:60]
-        base = base if base[:1].isalpha() and base not in RESERVED else f"{kind.lower()}_{base or number}"
+        if not base[:1].isalpha() or base in RESERVED or _LIMIT.fullmatch(base):
+            base = f"{kind.lower()}_{base or number}"
         name, more = base, 2
         while name in taken:
             name, more = f"{base}_{more}", more + 1

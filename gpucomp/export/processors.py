@@ -41,6 +41,7 @@ _LEVELS = {
     "avx2": ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt", "movbe", "osxsave"),
     "avx512f": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
 }
+_LEVEL_NAMES = {"sse4.1": "x86-64-v2", "avx2": "x86-64-v3", "avx512f": "x86-64-v4"}
 # registers that the system saves (XCR0): those of AVX, and those of AVX-512
 _SAVED = {"avx": 0x6, "avx512f": 0xE0}
 
@@ -54,11 +55,33 @@ class Check:
     told: str
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What ``init`` asks a processor, for readers: "" if it asks nothing. ``whole`` if it asks for all that the code may use."""
+
+    told: str
+    whole: bool
+
+
+def asked(plan: Plan) -> Asked:
+    """A level of x86-64 is asked for as a whole. LLVM may use more of a processor by its name, and of this machine's."""
+    if isa_of(frozenset(plan.features)) is not X86_64:
+        return Asked("", False)
+    level = [_LEVEL_NAMES[one] for one in _LEVELS if one in plan.features][-1]
+    more = sorted(frozenset(plan.features) - {*_level_members(plan)})
+    return Asked(", ".join([level, *more]), plan.target == f"cpu:{level}")
+
+
+def _level_members(plan: Plan) -> list[str]:
+    """The features of the level that the target has."""
+    return [f for level, members in _LEVELS.items() if level in plan.features for f in members]
+
+
 def checks(plan: Plan) -> list[Check]:
-    """What ``init`` checks; nothing for an instruction set that has no parts."""
+    """What ``init`` checks; nothing for other instruction sets than x86-64, whose features a program must ask its system for."""
     if isa_of(frozenset(plan.features)) is not X86_64:
         return []
-    needed = [f for level, members in _LEVELS.items() if level in plan.features for f in members]
+    needed = _level_members(plan)
     needed += [f for f in sorted(plan.features) if f not in needed]
     found: dict[str, list[str]] = {}
     for feature in needed:

@@ -15,8 +15,8 @@ from gpucomp.device import processor
 from gpucomp.errors import UsageError, quote
 from gpucomp.export.layout import ALIGNMENT, Layout, layout_of
 from gpucomp.export.names import CTensor, commented, members, picture_in, project_name
-from gpucomp.export.processors import checks, compiler_of
-from gpucomp.export.refusals import refuse
+from gpucomp.export.processors import asked, checks, compiler_of
+from gpucomp.export.refusals import refuse, require_place
 from gpucomp.export.stack import stack_bytes
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
@@ -69,10 +69,12 @@ def export_c(
     self-test's inputs.
 
     Raises ``UnsupportedError`` (GPC4030) with everything in the model that C code does not do; ``UsageError`` for a target that
-    is no processor (GPC2061), a name (GPC2060), or a folder that cannot be written (GPC2005).
+    is no processor (GPC2061), a name (GPC2060), or a folder that has other files than an earlier export of this name (GPC2064)
+    or cannot be written (GPC2005).
     """
     refuse(exe)
     name = project_name(name, Path(model or exe.plan.model or "model").stem)
+    require_place(folder, name)
     layout = layout_of(exe.plan, exe.weights)
     recorded = _recorded(exe, elsewhere, seed)
     variables = _variables(exe, layout, recorded, name, model)
@@ -84,19 +86,19 @@ def export_c(
     texts = {file.format(name=name): _rendered(template, variables) for file, template in TEMPLATES.items()}
     for stem, symbol in ((f"{name}_weights", f"{name}_weights"), ("selftest_data", f"{name}_recorded")):
         texts[f"{stem}.S"] = _rendered("data.S.j2", {"file": f"{stem}.bin", "symbol": symbol, "alignment": ALIGNMENT})
-    return _write(folder, binary | {file: text.encode() for file, text in texts.items()})
+    return _write(folder, name, binary | {file: text.encode() for file, text in texts.items()})
 
 
-def _write(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    written = []
+def _write(folder: Path, name: str, files: Mapping[str, bytes]) -> list[Path]:
+    """The header first, by which ``require_place`` knows a project, even one that was not completed."""
+    header = f"{name}.h"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file, content in sorted(files.items()):
-            written.append(folder / file)
-            written[-1].write_bytes(content)
+        for file in sorted(files, key=lambda file: (file != header, file)):
+            (folder / file).write_bytes(files[file])
     except OSError as error:
         raise UsageError(f"cannot write {quote(folder)}: {error.strerror}", code="GPC2005") from None
-    return written
+    return [folder / file for file in sorted(files)]
 
 
 def _rendered(template: str, variables: Mapping[str, object]) -> str:
@@ -141,10 +143,6 @@ def _recorded(exe: Executable, elsewhere: Run | None, seed: int) -> Recorded:
         at += len(parts[-1])
     kept = [[tensor for tensor in placed if tensor.kind == kind] for kind in ("INPUT", "OUTPUT")]
     return Recorded(kept[0], kept[1], b"".join(parts) or bytes(ALIGNMENT), here)
-
-
-def _machine() -> str:
-    return platform.machine()
 
 
 def _copies(layout: Layout, recorded: Recorded) -> list[dict[str, object]]:
@@ -193,6 +191,7 @@ def _variables(exe: Executable, layout: Layout, recorded: Recorded, name: str, m
         "copies": _copies(layout, recorded),
         "stack_bytes": max((stack_bytes(exe.sources[kernel.source]) for kernel in plan.kernels), default=1024),
         "check": check,
+        "asked": asked(plan),
         "compiler": compiler,
         "picture": picture,
         "shows_floats": first.dtype == "f32",

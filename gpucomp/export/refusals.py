@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from gpucomp.artifact.plan import WEIGHT
 from gpucomp.errors import UnsupportedError, UsageError, quote, several
@@ -11,6 +12,7 @@ from gpucomp.export.stack import stack_bytes
 from gpucomp.ir.types import STRING
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
+from gpucomp.targets import MODULES
 
 LARGEST_WEIGHTS = 1 << 31  # bytes that code reaches from where it lies
 LARGEST_STACK = 7 << 20  # bytes: less than GPUCOMP_POOL_STACK of templates/pool.h.j2
@@ -21,11 +23,7 @@ def refuse(exe: Executable) -> None:
     """Raise ``UnsupportedError`` (GPC4030) if ``exe`` does what C code does not, ``UsageError`` (GPC2061) if it is for no
     processor.
     """
-    kind = exe.target.partition(":")[0]
-    if kind != "cpu":
-        raise UsageError(
-            f"C code for {exe.target}: only processors have it, such as cpu:x86-64-v3 or cpu:cortex-a72", code="GPC2061"
-        )
+    require_processor(exe.target)
     if isinstance(exe, AnyShapeExecutable):
         problems = ["each run decides its sizes: give one size with --shapes NAME:1x3x224x224"]
     else:
@@ -34,6 +32,30 @@ def refuse(exe: Executable) -> None:
         more = f" (and {several(len(problems) - 1, 'other problem')})" if len(problems) > 1 else ""
         raise UnsupportedError(
             f"the model cannot be C code: {problems[0]}{more}", problems=tuple(problems), code="GPC4030"
+        )
+
+
+def require_processor(target: str) -> None:
+    """Raise ``UsageError`` (GPC2061) if ``target`` is of a kind that is no processor."""
+    if target.partition(":")[0] in MODULES.keys() - {"cpu"}:
+        raise UsageError(
+            f"C code for {target}: only processors have it, such as cpu:x86-64-v3 or cpu:cortex-a72", code="GPC2061"
+        )
+
+
+def require_place(folder: Path, name: str) -> None:
+    """Raise ``UsageError`` if ``folder`` has files, and no earlier export of this name (GPC2064), or cannot be read (GPC2005)."""
+    header = folder / f"{name}.h"
+    try:
+        if not folder.exists() or not any(folder.iterdir()):
+            return
+        begins = header.read_bytes()[:200] if header.is_file() else b""
+    except OSError as error:
+        raise UsageError(f"cannot write {quote(folder)}: {error.strerror}", code="GPC2005") from None
+    if not begins.startswith(f"/* {name}: a neural network as machine code for ".encode()):
+        raise UsageError(
+            f"{quote(folder)} has files, and no C project {name} that gpucomp wrote: give a new folder, or an empty one",
+            code="GPC2064",
         )
 
 

@@ -12,7 +12,7 @@ _SCALAR = {"ptr": 8, "float": 4, "double": 8, "half": 2, "bfloat": 2}
 
 
 def stack_bytes(text: str) -> int:
-    """A bound of the stack of a kernel with this LLVM IR, a multiple of 1024."""
+    """An estimate, with room, of the stack of a kernel with this LLVM IR: a multiple of 1024."""
     asked = sum(map(_bytes, _ALLOCA.findall(text)))
     return -(-(asked + SPILLED) // 1024) * 1024
 

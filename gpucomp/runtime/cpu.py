@@ -41,6 +41,7 @@ from gpucomp.runtime.runner import Call, Notes, Runner
 from gpucomp.runtime.stopping import Stop
 from gpucomp.runtime.trial import Trial
 from gpucomp.runtime.workers import LARGEST_POOL, Bell, available_threads, workers
+from gpucomp.targets.isa import require_loads
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
 SPINS_TO_SLEEP = SPINS + 20  # each spin beyond SPINS yields to another thread
@@ -138,6 +139,7 @@ class CpuProgram:
         self._kept = {k: self._loaded(b, weights) for k, b in enumerate(plan.buffers) if b.kind in (WEIGHT, COUNTER)}
         self._arena = _Arena()
         self._arena.of(plan.arena_bytes)  # too large is told before what else is wrong
+        require_loads(frozenset(plan.features), plan.arch)
         processor.require(plan.features, plan.arch)
         self._runner = _runner(plan, binaries)
         self._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))

@@ -31,6 +31,7 @@ from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.stages import Progress
+from gpucomp.targets.isa import require_loads
 
 MODULES = {
     "cpu": "gpucomp.targets.cpu",
@@ -86,6 +87,8 @@ def compiler_version(target: Target) -> str:
 
 def require_device(target: Target) -> None:
     """Raise ``DeviceError`` if what runs the target's kernels, the packages or the device, is missing."""
+    if target.kind == "cpu":
+        require_loads(target.features, target.arch)
     if target.kind in COMPILED_ONLY:
         raise not_run(target.kind)
     if target.kind == "opencl":

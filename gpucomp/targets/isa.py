@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from gpucomp.device.limits import Core, Limits
+from gpucomp.errors import DeviceError
 
 X86_64_V2 = frozenset({"sse4.1"})
 X86_64_V3 = X86_64_V2 | {"avx", "avx2", "f16c", "fma"}
@@ -157,3 +158,13 @@ LLVM_FEATURES = {"rv64gcv": "+v"}  # what their other name does not imply
 def isa_of(features: frozenset[str]) -> Isa:
     """The instruction set with these features."""
     return next((isa for isa in ISAS if isa.needed in features), X86_64)
+
+
+def require_loads(features: frozenset[str], arch: str) -> None:
+    """Raise ``DeviceError`` for code for ``arch`` if gpucomp runs none of its instruction set, on whatever machine."""
+    isa = isa_of(features)
+    if not isa.loads:
+        raise DeviceError(
+            f"gpucomp runs no code for {arch} ({isa.name}): it is for C projects only, which gpucomp export -o writes",
+            code="GPC5007",
+        )

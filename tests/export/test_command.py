@@ -3,10 +3,12 @@
 import re
 import shutil
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 
 import gpucomp
 from gpucomp import cli
@@ -14,14 +16,14 @@ from gpucomp.artifact.plan import Plan
 from gpucomp.device.processor import flags
 from gpucomp.errors import DeviceError, UnsupportedError, UsageError
 from gpucomp.export.names import Picture, members, picture_in, project_name
-from gpucomp.export.processors import CPUID, checks, compiler_of, uses_tiles
+from gpucomp.export.processors import CPUID, Asked, asked, checks, compiler_of, uses_tiles
 from gpucomp.export.project import export_c
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.inputs import TensorSpec
 from gpucomp.targets.cpu import assembly, host, named
 from tests.export.built import COMPILERS, cmake, run
-from tests.export.models import classifier, nonzero, on_the_host, quantized, recurrent, transformer
+from tests.export.models import classifier, constant, nonzero, on_the_host, quantized, recurrent, transformer
 from tests.onnx_builders import model, node, value
 
 NEEDS_CMAKE = pytest.mark.skipif(
@@ -74,6 +76,7 @@ def test_a_compiled_model_is_exported_too(tmp_path):
         (("-o", "a", "--name", "2x"), "GPC2060: --name '2x'"),
         (("-o", "a", "--name", "int"), "GPC2060: --name 'int'"),
         (("-o", "a", "--name", "selftest"), "GPC2060: --name 'selftest'"),
+        (("-o", "a", "--name", "time"), "GPC2060: --name 'time': a header, a library or a target of cmake"),
         (("-o", "a", "--name", "n" * 64), "GPC2060: --name"),
         (("-o", "a", "--target", "opencl:mali"), "GPC2061: C code for opencl:mali"),
     ],
@@ -85,6 +88,47 @@ def test_a_wrong_command_is_told(words, message, tmp_path, monkeypatch, capsys):
     assert cli.main(["export", path, *words]) == 2
 
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("-o", "a", "--name", "clean"), "GPC2060"),
+        (("-o", "a", "--target", "cuda:sm_90a"), "GPC2061"),
+        (("-o", "."), "GPC2064"),
+        (("-o", "model.onnx"), "GPC2005"),
+    ],
+)
+def test_what_is_wrong_is_told_before_a_model_is_compiled(words, code, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gpucomp.cli.export.open_model", lambda how: pytest.fail("it is compiled"))
+    path = written(classifier(), tmp_path)
+
+    assert cli.main(["export", path, *words]) == 2
+
+    assert code in capsys.readouterr().err
+
+
+def test_files_that_are_no_export_are_not_written_over(tmp_path):
+    exe = gpucomp.compile(classifier(), target="cpu")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "CMakeLists.txt").write_text("project(mine)")
+    with pytest.raises(UsageError, match=r"GPC2064 .*mine' has files, and no C project net"):
+        export_c(exe, mine, name="net")
+    (mine / "net.h").write_text("int net(void);")
+    with pytest.raises(UsageError, match="GPC2064"):
+        export_c(exe, mine, name="net")
+    assert sorted(path.name for path in mine.iterdir()) == ["CMakeLists.txt", "net.h"]
+    assert (mine / "CMakeLists.txt").read_text() == "project(mine)"
+
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    files = export_c(exe, empty, name="net")
+    (empty / "build").mkdir()
+    assert export_c(exe, empty, name="net") == files
+    with pytest.raises(UsageError, match="GPC2064"):
+        export_c(exe, empty, name="other")
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
@@ -197,8 +241,17 @@ def test_code_for_another_processor_runs_in_an_emulator(make, target, machine, t
 
 def test_code_of_which_gpucomp_runs_none_is_not_loaded():
     exe = gpucomp.compile(classifier(), target="cpu:rv64gc")
-    with pytest.raises(DeviceError, match="GPC5007 the model is compiled for rv64gc"):
+    with pytest.raises(DeviceError, match=r"GPC5007 gpucomp runs no code for rv64gc \(riscv64\): .* export -o"):
         exe.run({"image": np.zeros((1, 3, 28, 28), np.float32)})
+
+
+def test_that_code_is_not_run_is_told_before_it_is_compiled(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpucomp, "compile", lambda *args, **options: pytest.fail("it is compiled"))
+    path = written(classifier(), tmp_path)
+
+    assert cli.main(["run", path, "--target", "cpu:rv64gcv"]) != 0
+
+    assert "GPC5007: gpucomp runs no code for rv64gcv" in " ".join(capsys.readouterr().err.split())
 
 
 def test_arm_code_leaves_the_register_alone_that_systems_keep(tmp_path):
@@ -233,6 +286,43 @@ def test_a_wrong_result_fails_the_self_test(tmp_path):
         run("cmake", "--build", programs)
         with pytest.raises(AssertionError, match="features"):
             run(programs / "selftest")
+
+
+@NEEDS_CMAKE
+@pytest.mark.parametrize(
+    ("elem_type", "pairs"),
+    [
+        (TensorProto.INT8, {(0, 0): True, (-1, 0): True, (0, -1): True, (127, -128): False, (-2, 0): False}),
+        (TensorProto.UINT8, {(127, 128): True, (255, 0): False, (0, 255): False, (3, 1): False}),
+    ],
+)
+def test_bytes_recorded_by_other_code_may_be_off_by_one(elem_type, pairs, tmp_path, monkeypatch):
+    proto = model([node("Identity", ["x"], ["y"])], [value("x", [4], elem_type)], [value("y", [4], elem_type)])
+    exe = gpucomp.compile(proto, target="cpu")
+    monkeypatch.setattr("gpucomp.export.project.processor", SimpleNamespace(missing=lambda features: ["something"]))
+    export_c(exe, tmp_path, elsewhere=exe.run)
+    programs = cmake(tmp_path)
+    numpy_type = exe.outputs[0].type.dtype.numpy
+    for (expected, found), is_right in pairs.items():
+        data = np.zeros(128, numpy_type)
+        data[3], data[64 + 3] = found, expected  # the input, which comes out, and the output
+        (tmp_path / "selftest_data.bin").write_bytes(data.tobytes())
+        run("cmake", "--build", programs)
+        if is_right:
+            run(programs / "selftest")
+        else:
+            with pytest.raises(AssertionError, match=f"element 3: {expected} expected, found {found}"):
+                run(programs / "selftest")
+
+
+@NEEDS_CMAKE
+def test_numbers_that_are_none_end_the_self_test(tmp_path):
+    export_c(gpucomp.compile(constant(), target="cpu"), tmp_path, name="net")
+    programs = cmake(tmp_path, "-DNET_POOL=ON", flags="-fsanitize=address")
+    for words in (("--time", "-1"), ("--time", "0"), ("--time", "5x"), ("--time", ""), ("--threads", "4294967297")):
+        with pytest.raises(AssertionError, match=f"selftest: {words[1]}: a number of 1 to "):
+            run(programs / "selftest", *words)
+    assert "of 5 runs" in run(programs / "selftest", "--time", "5", "--threads", "2")
 
 
 @NEEDS_CMAKE
@@ -299,6 +389,34 @@ def test_names_come_from_files():
     assert project_name("Net2", "anything") == "Net2"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["time", "string", "math", "stdatomic", "limits", "pthread", "sched", "clean", "help", "edit_cache", "m", "c"],
+)
+def test_names_that_something_else_has_are_not_taken(name):
+    assert project_name("", name) == f"{name}_model"
+    with pytest.raises(UsageError, match="GPC2060"):
+        project_name(name, "anything")
+
+
+@NEEDS_CMAKE
+def test_tensors_named_as_macros_and_types_compile_in_c_and_cxx(tmp_path):
+    names = ["INT8_MAX", "EOF", "NAN", "I", "stdin", "errno", "uint64_t", "SIZE_MAX", "X"]
+    nodes = [node("Relu", [name], [f"{name}_out"]) for name in names]
+    proto = model(nodes, [value(name) for name in names], [value(f"{name}_out") for name in names])
+    export_c(gpucomp.compile(proto, target="cpu"), tmp_path, name="net")
+
+    cmake(tmp_path)
+
+    assert "*X;" in (tmp_path / "net.h").read_text()
+    (tmp_path / "main.cc").write_text(
+        "#include <climits>\n#include <cmath>\n#include <complex.h>\n#include <cstdio>\n#include <cerrno>\n"
+        '#include "net.h"\nnet_inputs inputs;\n'
+    )
+    if shutil.which("g++"):
+        run("g++", "-std=c++20", "-c", "main.cc", "-o", "main.o", cwd=tmp_path)
+
+
 # Linux's names of features, where they are others
 OF_LINUX = {
     "sse3": "pni",
@@ -344,6 +462,39 @@ def test_features_are_where_linux_finds_them(tmp_path):
 
 def plan_of(target: str) -> Plan:
     return gpucomp.compile(classifier(), target=target).plan
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("cpu:x86-64-v2", Asked("x86-64-v2", True)),
+        ("cpu:x86-64-v3", Asked("x86-64-v3", True)),
+        ("cpu:znver3", Asked("x86-64-v3", False)),
+        ("cpu:znver4", Asked("x86-64-v4, avx512bf16, avx512vnni", False)),
+        ("cpu:armv8-a", Asked("", False)),
+        ("cpu:rv64gcv", Asked("", False)),
+    ],
+)
+def test_a_project_says_how_much_of_a_processor_is_asked_for(target, expected, tmp_path):
+    exe = gpucomp.compile(constant(), target=target)
+    assert asked(exe.plan) == expected
+
+    export_c(exe, tmp_path, name="net", elsewhere=gpucomp.compile(constant(), target="cpu").run)
+
+    told = {path.name: " ".join(path.read_text().split()) for path in (tmp_path / "README.md", tmp_path / "net.h")}
+    if not expected.told:
+        assert f"nothing asks the processor whether it has the instructions of {target}" in told["README.md"]
+        assert "not returned" in told["net.h"]
+    elif expected.whole:
+        assert f"for all instructions of {target} before" in told["README.md"]
+        assert f"lacks instructions of {target} */" in told["net.h"]
+    else:
+        assert f"asks the processor for {expected.told} before" in told["README.md"]
+        assert f"lacks {expected.told}; {target} may need more" in told["net.h"]
+
+
+def test_of_this_machine_only_a_level_is_asked_for():
+    assert not asked(plan_of("cpu")).whole
 
 
 def test_what_a_processor_is_asked():

@@ -169,22 +169,58 @@ def test_a_newcomer_builds_and_tests_it(name, compiler, projects):
 
 
 @NEEDS_CMAKE
-def test_it_is_installed_and_found_by_pkg_config(projects, tmp_path):
+@pytest.mark.parametrize("options", [(), ("-DCMAKE_INSTALL_PREFIX=/usr", "-DCMAKE_INSTALL_LIBDIR=lib/of/machine")])
+def test_it_is_installed_and_found_by_pkg_config(options, projects, tmp_path):
     if not shutil.which("pkg-config"):
         pytest.skip("pkg-config is not installed")
     project = projects("classifier")
-    programs = cmake(
-        project.folder, "-DCLASSIFIER_POOL=ON", f"-DCMAKE_INSTALL_PREFIX={tmp_path}", build="build-installed"
+    programs = cmake(project.folder, "-DCLASSIFIER_POOL=ON", *options, build=f"build-{len(options)}-installed")
+    run("cmake", "--install", programs, "--prefix", tmp_path / "there")
+    for place in ("there", "moved"):
+        (tmp_path / "there").rename(tmp_path / place)
+        found = list((tmp_path / place).rglob("classifier.pc"))
+        assert len(found) == 1
+
+        words = run("pkg-config", "--cflags", "--libs", found[0]).split()
+
+        assert "-lclassifier" in words
+        assert "-pthread" in words
+        shutil.copy(project.folder / "example.c", tmp_path)  # away from the project's own headers
+        run("gcc", "example.c", *words, "-o", "example", cwd=tmp_path)
+        (tmp_path / place).rename(tmp_path / "there")
+
+
+PARENT = """
+cmake_minimum_required(VERSION 3.13)
+project(parent LANGUAGES C ASM)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+enable_testing()
+add_subdirectory(ONE one)
+add_subdirectory(OTHER other)
+add_executable(program main.c)
+target_link_libraries(program PRIVATE classifier recurrent)
+file(WRITE ${CMAKE_BINARY_DIR}/type "(${CMAKE_BUILD_TYPE})")
+"""
+
+
+@NEEDS_CMAKE
+def test_two_models_are_in_one_project_of_cmake(projects, tmp_path):
+    one, other = projects("classifier"), projects("recurrent")
+    parent = PARENT.replace("ONE", str(one.folder)).replace("OTHER", str(other.folder))
+    (tmp_path / "CMakeLists.txt").write_text(parent)
+    (tmp_path / "main.c").write_text(
+        '#include "classifier.h"\n#include "recurrent.h"\n'
+        "int main(void) { return classifier_arena_size() && recurrent_arena_size() ? 0 : 1; }\n"
     )
-    run("cmake", "--install", programs)
-    found = list(tmp_path.rglob("classifier.pc"))
-    assert len(found) == 1
+    options = [f"-D{name}_{part}=ON" for name in ("CLASSIFIER", "RECURRENT") for part in ("TESTS", "POOL")]
 
-    words = run("pkg-config", "--cflags", "--libs", found[0]).split()
+    small, whole = cmake(tmp_path), cmake(tmp_path, *options, build="whole")
 
-    assert "-lclassifier" in words
-    assert "-pthread" in words
-    run("gcc", project.folder / "example.c", *words, "-o", tmp_path / "example")
+    run(small / "program")
+    assert not list(small.rglob("*selftest"))
+    assert (small / "type").read_text() == "()"
+    assert "2/2" in run("ctest", "--test-dir", whole)
+    assert "bit for bit" in run(whole / "recurrent_selftest")
 
 
 @NEEDS_CMAKE
@@ -324,6 +360,9 @@ def test_what_is_wrong_with_a_call_is_told(libraries):
     assert "null" in told(
         library.c_run(at, given, table([np.zeros(10, np.float32), np.zeros(16, np.float32)][:0]), None)
     )
+    moved = library.arena()
+    moved[...] = arena
+    assert "do not move the arena" in told(library.c_run(address_of(moved), given, made, None))
     odd = np.zeros(4 * 28 * 28 * 3 + 8, np.uint8)
     assert "aligned" in told(library.c_run(at, table([odd[1:]]), made, None))
     assert "unknown" in told(99)
