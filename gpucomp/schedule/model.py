@@ -121,13 +121,12 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
     warps = -(-launch.threads // device.wave)
     resident = resident_groups(device, launch.threads, launch.registers, w.shared_bytes)
     share = -(-groups // device.units)  # work-groups of the busiest unit
-    full, rest = share // np.maximum(1, resident), share % np.maximum(1, resident)
+    at_once = device.units * np.maximum(1, resident)
+    full, left = groups // at_once, groups % at_once  # whole waves, and the work-groups of the last one
+    rest = -(-left // device.units)
     loop = partial(_loop, device, w, warps)
     waves = [
-        full * of_full + of_rest
-        for of_full, of_rest in zip(
-            loop(resident, device.units * resident), loop(rest, groups - full * resident * device.units), strict=True
-        )
+        full * of_full + of_rest for of_full, of_rest in zip(loop(resident, at_once), loop(rest, left), strict=True)
     ]
     rounds = full + (rest > 0)
     # while one of a unit's work-groups starts or ends, the others multiply; only in the first round do all start together
@@ -143,7 +142,7 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
         floor_us=wanted.floor_us,
         occupancy=np.minimum(resident, share) * launch.threads / device.threads,
         resident=resident,
-        waves=groups / (device.units * np.maximum(1, resident)),
+        waves=groups / at_once,
         math_us=maths_us,
         issue_us=issue_us,
         shared_us=shared_us,
