@@ -31,7 +31,9 @@ from gpucomp.kernel import (
 from gpucomp.kernel.passes.narrow_integers import as_byte
 
 Number = Any  # a float, or an array with an entry for each kernel
-WEIGHTS = 10  # kernels like this one for whose constants a cache must have room, or it keeps none
+# kernels like this one for whose constants a cache must have room, or it keeps none. It describes how aiconfigurator's runs
+# rotate weights (bench/results/measured.md) and is a guess for networks, which read those of all their layers in turn
+WEIGHTS = 10
 
 
 def operations(kernel: Kernel) -> float:
