@@ -156,8 +156,8 @@ def _matrix(f16: int, tf32: int, s8: int) -> dict[str, int]:
 
 MIB = 1 << 20
 # bandwidths of memory: a T4's is measured (bench/results/measured.md, memory). Those of a B200 (aiconfigurator's narrow products)
-# and of an MI100 and an MI210 (NeuSight's element-wise operators) are from rows of these collections that the files compared there
-# lack. Of others, unless a comment says more, they are guesses, at or below the data sheet's
+# and of an MI100 and an MI210 (NeuSight's element-wise operators) are from rows of these collections that the files compared
+# there lack. Of others, unless a comment says more, they are guesses, at or below the data sheet's
 # fmt: off
 CUDA = {
     "sm_75": Device("T4", 40, 1.35, 64, 240, 1200, 4 * MIB, 65536, threads=1024, groups=16, group_shared=0,
