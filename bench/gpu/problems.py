@@ -58,9 +58,10 @@ class Problem:
         return found
 
     def floor_us(self, target: Target) -> float:
+        """The least time with cold caches."""
         if target.device is None:
             return max(operations(self.kernel) / GUESSED_FLOPS, traffic(self.kernel) / GUESSED_BYTES)
-        return floor_us(self.kernel, target.device)
+        return floor_us(self.kernel, target.device, cold=True)
 
 
 def steps_of(model: Graph, target: Target, precision: str) -> tuple[Graph, Sequence[Step]]:

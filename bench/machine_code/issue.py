@@ -6,7 +6,8 @@ for are released, and the instruction's pipe has room. The scheduler goes on wit
 What it does not know: conflicts of banks of registers and of shared memory, caches, the bandwidth of anything beyond shared
 memory, work-groups that begin and end, branches that are not taken (each instruction of the loop is issued once a trip), and
 copies by the tensor memory accelerator, which are always there in time. Loads and copies by threads arrive after the latency of
-the device's table. So the figure is an upper bound, and compares loops rather than predicts times.
+the device's table, and several latencies and queues are assumptions. So the figure is an estimate, which may be above or below
+what a device does: it compares loops rather than predicts times.
 """
 
 from __future__ import annotations

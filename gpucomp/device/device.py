@@ -155,7 +155,9 @@ def _matrix(f16: int, tf32: int, s8: int) -> dict[str, int]:
 
 
 MIB = 1 << 20
-# bandwidths of a T4, a B200, an MI100 and an MI210 are measured ones (bench/results/measured.md)
+# bandwidths of memory: a T4's is measured (bench/results/measured.md, memory). Those of a B200 (aiconfigurator's narrow products)
+# and of an MI100 and an MI210 (NeuSight's element-wise operators) are from rows of these collections that the files compared
+# there lack. Of others, unless a comment says more, they are guesses, at or below the data sheet's
 # fmt: off
 CUDA = {
     "sm_75": Device("T4", 40, 1.35, 64, 240, 1200, 4 * MIB, 65536, threads=1024, groups=16, group_shared=0,
@@ -176,9 +178,10 @@ CUDA = {
                      matrix=_matrix(256, 128, 1024)),
 }
 CUDA = {name: replace(device, shuffles=True) for name, device in CUDA.items()}
-# launch_us is that of the least products in a CUDA graph. Losses are fitted (bench/results/measured.md says to what): those of
-# lanes to CLBlast's space on a 2080 Ti, f32 products of a V100 and CLBlast's space on a 3060; of matrix cores to bf16 products
-# of an A100 and an H100, and tried on an L40S
+# launch_us of sm_80, sm_89 and sm_90a: the smallest products in a CUDA graph on an A100, an L40S and an H100, less what the model
+# adds; of sm_100 the same from aiconfigurator's rows of a B200, which the files compared lack; of the others a guess. Losses
+# are fitted (bench/results/measured.md says to what): those of lanes to CLBlast's space on a 2080 Ti, f32 products of a V100 and
+# CLBlast's space on a 3060; of matrix cores to bf16 products of an A100 and an H100, and tried on an L40S
 _BESIDE_HBM = Losses(matrix=0.9, matrix_exposed=0.03)  # their units have more cache bandwidth for each multiply-add
 _FITTED: dict[str, tuple[float, Losses]] = {
     "sm_75": (2.5, Losses(fragments=1.5)),
@@ -207,7 +210,7 @@ AMD = {
 }
 # fmt: on
 # a SIMD of GCN and CDNA takes four cycles for a wave of 64; RDNA's units have two SIMDs of 32 lanes. What a lone wave does not
-# hide is fitted to one layout of Tensile's spaces on an MI50 and tried on the other (bench/results/measured.md)
+# hide is chosen by both layouts of Tensile's spaces on an MI50, so no test has confirmed it (bench/results/measured.md)
 for isa in ("gfx906", "gfx908", "gfx90a", "gfx942"):
     AMD[isa] = replace(AMD[isa], wave=64, issue=0.25, losses=Losses(exposed=0.0, lone=0.3))
 for isa in ("gfx1030", "gfx1100"):

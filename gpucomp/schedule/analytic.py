@@ -1,8 +1,8 @@
 """Counts a kernel's operations and bytes, and computes from them the least time that any schedule needs.
 
-``floor_us`` needs only the kernel: multiply-adds at the device's best rate, or every byte moved once.
-``gpucomp.schedule.model`` adds the effects of the schedule: work-groups per unit, whole waves, repeated reads, and
-iterations that wait for memory.
+``floor_us`` needs only the kernel: multiply-adds at the device's best rate, or every byte moved once, from the cache what the
+cache may have kept. ``gpucomp.schedule.model`` adds the effects of the schedule: work-groups per unit, whole waves, repeated
+reads, and iterations that wait for memory.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from gpucomp.artifact.plan import FEWER_OPERATIONS
 from gpucomp.device.device import Device
@@ -26,6 +29,11 @@ from gpucomp.kernel import (
     Window,
 )
 from gpucomp.kernel.passes.narrow_integers import as_byte
+
+Number = Any  # a float, or an array with an entry for each kernel
+# kernels like this one for whose constants a cache must have room, or it keeps none. It describes how aiconfigurator's runs
+# rotate weights (bench/results/measured.md) and is a guess for networks, which read those of all their layers in turn
+WEIGHTS = 10
 
 
 def operations(kernel: Kernel) -> float:
@@ -163,13 +171,30 @@ def _operand_type(*operands: Expr) -> str:
     return names.pop() if len(names) == 1 and names <= {"f16", "bf16"} else ""
 
 
-def floor_us(kernel: Kernel, device: Device, engine: str = "") -> float:
+def bytes_us(nbytes: Number, constant_bytes: Number, device: Device, *, cold: bool = False) -> Number:
+    """The least microseconds to move ``nbytes`` once, of which ``constant_bytes`` are weights.
+
+    What earlier kernels left in the cache, and what fits there, moves at the cache's speed; nothing does if the caches are
+    ``cold``. All of a kernel's data but constants is there if it takes at most half of the cache, and nothing if it takes all of
+    it. Constants are, if the cache has room for those of ``WEIGHTS`` kernels like this one.
+    """
+    passing = nbytes - constant_bytes
+    kept = passing * np.clip(2 - 2 * passing / device.l2_bytes, 0, 1)
+    kept = kept + constant_bytes * np.clip(2 - WEIGHTS * constant_bytes / device.l2_bytes, 0, 1)
+    kept = kept * (not cold)
+    return (nbytes - kept) / (device.dram_gbs * 1e3) + kept / (device.l2_gbs * 1e3)
+
+
+def floor_us(kernel: Kernel, device: Device, engine: str = "", *, cold: bool = False) -> float:
     """A lower bound for the time of any schedule, in microseconds: arithmetic at its peak, or every byte moved once.
 
-    For an ``engine`` that does fewer operations than are counted, it is that of the bytes alone.
+    Bytes take the time of ``bytes_us``, which the model's predictions have too: it is a bound for a kernel whose data a cache
+    may have kept, or for one with ``cold`` caches. For an ``engine`` that does fewer operations than are counted, it is that of
+    the bytes alone.
     """
     macs = 0.0 if engine in FEWER_OPERATIONS else operations(kernel) / 2
-    return max(macs / device.rate(math_of(kernel, device)), traffic(kernel) / (device.dram_gbs * 1e3))
+    moving = float(bytes_us(traffic(kernel), _constant_bytes(kernel), device, cold=cold))
+    return max(macs / device.rate(math_of(kernel, device)), moving)
 
 
 @dataclass(frozen=True)
@@ -188,10 +213,15 @@ class Demand:
 
 
 def demand(kernel: Kernel, device: Device) -> Demand:
-    constants = 0.0
-    if not isinstance(kernel.body, FusedLayers):
-        constants = sum(nbytes for source, nbytes in _read_bytes(kernel).items() if source in kernel.constants)
-    return Demand(operations(kernel), traffic(kernel), floor_us(kernel, device), constants, _result_bytes(kernel))
+    floor, constants = floor_us(kernel, device), _constant_bytes(kernel)
+    return Demand(operations(kernel), traffic(kernel), floor, constants, _result_bytes(kernel))
+
+
+def _constant_bytes(kernel: Kernel) -> float:
+    """The bytes of weights that loads can read; none of fused layers, which are not told apart."""
+    if isinstance(kernel.body, FusedLayers):
+        return 0.0
+    return sum(nbytes for source, nbytes in _read_bytes(kernel).items() if source in kernel.constants)
 
 
 def _result_bytes(kernel: Kernel) -> float:

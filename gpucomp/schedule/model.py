@@ -19,10 +19,8 @@ import numpy as np
 from gpucomp.device.device import Device
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.geometry import Geometry
-from gpucomp.schedule.analytic import Demand, demand
+from gpucomp.schedule.analytic import Demand, Number, bytes_us, demand
 from gpucomp.schedule.space import WARP, Work
-
-Number = Any  # a float, or an array with an entry for each schedule
 
 FILLED = 0.6  # part of a scheduler's cycles in which a single warp issues an instruction
 MAC_CYCLES = {"fma": 4, "dp4a": 4}  # latency of an accumulation (PMC10448217, table 3)
@@ -32,7 +30,6 @@ MACS = {"fma": 32, "dp4a": 128, "f16": 2048, "bf16": 2048, "tf32": 1024, "3xtf32
 # latencies before the last work-group adds: partial sums are stored, of which the end of a work-group has half, a fence waits for
 # them, the group is counted, sums are read. Narrow products of an A100, an H100 and an L40S want 3.5 to 5, not 3 or less
 MEETING = 3.5
-WEIGHTS = 10  # layers whose weights a cache has room for, if it keeps any: fitted to an L40S and an H100
 CLUSTER_MEETING = 1.5  # the same in a cluster: two barriers and a remote read
 
 
@@ -121,13 +118,12 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
     warps = -(-launch.threads // device.wave)
     resident = resident_groups(device, launch.threads, launch.registers, w.shared_bytes)
     share = -(-groups // device.units)  # work-groups of the busiest unit
-    full, rest = share // np.maximum(1, resident), share % np.maximum(1, resident)
+    at_once = device.units * np.maximum(1, resident)
+    full, left = groups // at_once, groups % at_once  # whole waves, and the work-groups of the last one
+    rest = -(-left // device.units)
     loop = partial(_loop, device, w, warps)
     waves = [
-        full * of_full + of_rest
-        for of_full, of_rest in zip(
-            loop(resident, device.units * resident), loop(rest, groups - full * resident * device.units), strict=True
-        )
+        full * of_full + of_rest for of_full, of_rest in zip(loop(resident, at_once), loop(rest, left), strict=True)
     ]
     rounds = full + (rest > 0)
     # while one of a unit's work-groups starts or ends, the others multiply; only in the first round do all start together
@@ -143,7 +139,7 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
         floor_us=wanted.floor_us,
         occupancy=np.minimum(resident, share) * launch.threads / device.threads,
         resident=resident,
-        waves=groups / (device.units * np.maximum(1, resident)),
+        waves=groups / at_once,
         math_us=maths_us,
         issue_us=issue_us,
         shared_us=shared_us,
@@ -221,17 +217,12 @@ def _slowdown(device: Device, math: str, busy: Number) -> Number:
 
 
 def _memory_us(device: Device, wanted: Demand) -> Number:
-    """Microseconds to move every byte once. What earlier kernels left in the cache, and what fits there, is not moved.
+    """Microseconds to move every byte once, from the cache those that it kept.
 
-    All of a kernel's data but constants is there if it takes at most half of the cache, and nothing if it takes all of it.
-    Constants are, if the cache has room for ten kernels like this one (an L40S reads 12 MB of weights at 1.5 TB/s). The first
-    bytes arrive after a latency, and the last ones are stored half a latency after they are computed.
+    The first bytes arrive after a latency, and the last ones are stored half a latency after they are computed.
     """
-    passing = wanted.bytes - wanted.constant_bytes
-    kept = passing * np.clip(2 - 2 * passing / device.l2_bytes, 0, 1)
-    kept = kept + wanted.constant_bytes * np.clip(2 - WEIGHTS * wanted.constant_bytes / device.l2_bytes, 0, 1)
     ends = 1.5e-3 * device.latency_cycles / device.ghz
-    return ends + (wanted.bytes - kept) / (device.dram_gbs * 1e3) + kept / (device.l2_gbs * 1e3)
+    return ends + bytes_us(wanted.bytes, wanted.constant_bytes, device)
 
 
 def _join_cycles(device: Device, w: Work, groups: Number) -> Number:

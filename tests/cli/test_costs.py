@@ -19,7 +19,6 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.report import static_cuda as static
 from gpucomp.report import static_opencl
 from gpucomp.schedule import analytic
-from gpucomp.schedule.analytic import traffic
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.targets import amdgcn, cuda, resolve, sass
 from gpucomp.tuning import specs
@@ -254,6 +253,9 @@ def test_winograds_floor_is_that_of_its_bytes(monkeypatch):
 
     cost = static.cost_of(step, item, target.device, static.by_formula(step, item))
 
-    assert cost.terms.floor_us == pytest.approx(traffic(step.kernel) / (target.device.dram_gbs * 1e3))
+    wanted = analytic.demand(step.kernel, target.device)
+    assert cost.terms.floor_us == pytest.approx(
+        float(analytic.bytes_us(wanted.bytes, wanted.constant_bytes, target.device))
+    )
     assert cost.terms.floor_us < counted.terms.floor_us
     assert "floor     of 1 kernel by Winograd's algorithm: that of the bytes alone" in costs.static([cost], target)

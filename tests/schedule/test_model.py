@@ -10,11 +10,11 @@ import pytest
 from gpucomp.device.device import AMD, CUDA, OPENCL, Losses, measured
 from gpucomp.errors import UsageError
 from gpucomp.kernel.geometry import Geometry
-from gpucomp.schedule.analytic import Demand
+from gpucomp.schedule.analytic import Demand, floor_us, traffic
 from gpucomp.schedule.model import Launch, predict, resident_groups, terms
 from gpucomp.schedule.rank import KINDS, NUMBERS, Facts
 from gpucomp.schedule.space import Work, groups_for_registers
-from testing.kernels import add_relu, matmul
+from testing.kernels import add_relu, matmul, softmax
 
 H200 = CUDA["sm_90a"]
 NOTHING = Demand(1.0, 1.0, 0.0)
@@ -254,6 +254,32 @@ def test_a_unit_with_more_work_groups_than_others_has_more_of_the_cache():
     assert cache_us(133) < 1.5 * cache_us(132)
     assert cache_us(264) == pytest.approx(2 * cache_us(132))
     assert cache_us(2) == pytest.approx(cache_us(1))  # each takes what a unit's port does
+
+
+@pytest.mark.parametrize("shared_bytes", [100_000, 200_000])  # a unit holds two, or one
+def test_only_work_groups_that_there_are_share_the_cache(shared_bytes):
+    """The last one of 133 runs beside another on its unit, or after it: then it has the cache to itself."""
+    reads = Work(1e3, 1 << 20, shared_bytes=shared_bytes)
+
+    def cache_us(groups):
+        return float(predict(NOTHING, H200, Launch(groups, 128, 64, reads)).cache_us)
+
+    port, shared = 1 / H200.unit_bytes, 132 * H200.ghz / H200.l2_gbs  # cycles for a byte of each work-group
+    last = port if shared_bytes == 200_000 else 2 * port - shared
+    assert cache_us(133) / cache_us(132) == pytest.approx((shared + last) / shared)
+    assert cache_us(264) == pytest.approx(2 * cache_us(132))
+
+
+@pytest.mark.parametrize(("rows", "columns", "kept"), [(4096, 1024, True), (1 << 15, 1 << 12, False)])
+def test_no_prediction_is_below_the_floor_of_a_kernel_whose_data_a_cache_may_have_kept(rows, columns, kept):
+    device, kernel = CUDA["sm_89"], softmax(rows, columns)  # 32 MiB fit in half of its cache, 1 GiB do not fit at all
+    from_memory, from_cache = (traffic(kernel) / (rate * 1e3) for rate in (device.dram_gbs, device.l2_gbs))
+
+    found = terms(kernel, device, Geometry((4096, 1, 1), (256, 1, 1)), registers=32, shared_bytes=0)
+
+    assert found.total_us > found.memory_us > found.floor_us
+    assert found.floor_us == pytest.approx(from_cache if kept else from_memory)
+    assert floor_us(kernel, device, cold=True) == pytest.approx(from_memory)
 
 
 def test_only_register_tiles_pay_for_operands_that_lanes_read_twice():
