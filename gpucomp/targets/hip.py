@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -110,17 +109,10 @@ def compiler_version() -> str:
 
     Raises ``DeviceError`` if none is installed.
     """
-    if amdgcn.compiler() is None:
-        raise DeviceError(
-            "clang is not installed, which compiles for AMD GPUs: apt-get install clang lld", code="GPC5002"
-        )
-    said = [
-        subprocess.run([clang, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout.partition(
-            "\n"
-        )[0]
-        for clang in amdgcn.compilers()
-    ]
-    return ", ".join(dict.fromkeys(said))
+    found = amdgcn.compilers("hip")
+    if not found:
+        raise amdgcn.missing("hip")
+    return ", ".join(dict.fromkeys(map(amdgcn.version, found)))
 
 
 def members(wanted: Mapping[str, KernelSource], target: Target, cache: KernelCache | None = None) -> dict[str, bytes]:

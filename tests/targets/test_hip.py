@@ -22,7 +22,8 @@ from testing.kernels import add_relu, conv, matmul, max_pool, softmax
 from testing.template_cases import CASES
 
 needs_clang = pytest.mark.skipif(
-    amdgcn.compiler() is None or amdgcn.linker() is None, reason="clang or lld is not installed"
+    amdgcn.compiler("hip") is None or amdgcn.linker() is None,
+    reason=f"clang {amdgcn.OLDEST_FOR_HIP} or lld is not installed",
 )
 ARCHS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 KERNELS = {
@@ -142,14 +143,40 @@ def test_the_matrix_engine_costs_what_its_opencl_twin_costs(arch):
     assert abs(found.vector - twin.vector) <= 8  # a granule of the register file
 
 
+def listing(value, arch="gfx90a"):
+    """clang's listing of a kernel that stores ``value``, an expression of the array ``x``."""
+    text = f'extern "C" __global__ void __launch_bounds__(64) k0(float* x) {{ x[threadIdx.x] = {value}; }}'
+    return amdgcn.assemble(SimpleNamespace(name="k0", language="hip", text=text, digest="0"), arch)
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx1100"])
+@pytest.mark.parametrize("function", ["expf", "logf", "sqrtf"])
+@needs_clang
+def test_what_clang_computes_is_more_than_one_inexact_instruction(function, arch, monkeypatch):
+    for clang in amdgcn.compilers("hip"):
+        monkeypatch.setattr(amdgcn, "compilers", lambda language, clang=clang: [clang])
+        found = amdgcn.parse(listing(f"{function}(x[threadIdx.x])", arch))
+        assert found.count("v_fma") >= 1, clang  # 14 to 16 have none for any of the three, 17 none for the root
+
+
+def test_a_clang_that_is_too_old_for_hip_is_left_out_and_told(monkeypatch):
+    versions = {"/clang": "14.0.6", "/clang-18": "18.1.8", "/clang-17": "17.0.6", "/clang-15": "15.0.6"}
+    monkeypatch.setattr(amdgcn, "_installed", lambda program: [*versions])
+    monkeypatch.setattr(amdgcn, "version", lambda clang: f"Debian clang version {versions[clang]}")
+
+    assert amdgcn.compilers("hip") == ["/clang-18"]
+    assert amdgcn.compilers() == [*versions]
+    versions["/clang"] = "21.1.0"
+    assert amdgcn.compilers("hip") == ["/clang-18", "/clang"]  # the default one last
+    versions |= {"/clang": "14.0.6", "/clang-18": "9.0.1"}
+    for ask in (lambda: amdgcn.assemble(source_for(KERNELS["loops"], "gfx90a"), "gfx90a"), hip.compiler_version):
+        hip.compiler_version.cache_clear()
+        with pytest.raises(DeviceError, match=r"clang 18 or newer is not .* clang-19 lld-19 \(here: .* 14\.0\.6, .*17"):
+            ask()
+
+
 @needs_clang
 def test_lanes_exchange_values_within_32_lanes_without_memory():
-    text = 'extern "C" __global__ void __launch_bounds__(64) k0(float* x) {{ x[threadIdx.x] = {}; }}'
-
-    def listing(statement):
-        source = SimpleNamespace(name="k0", language="hip", text=text.format(statement), digest="0")
-        return amdgcn.assemble(source, "gfx90a")
-
     assert "quad_perm:[1,0,3,2]" in listing("gc_shfl_xor(x[threadIdx.x], 1)")
     assert "ds_swizzle_b32" in listing("gc_shfl_xor(x[threadIdx.x], 16)")
     assert "ds_bpermute" in listing("gc_shfl(x[threadIdx.x], (int)x[1])")
@@ -195,20 +222,33 @@ def test_a_refused_kernel_tells_its_first_error_by_its_own_line():
 
 def test_a_missing_linker_is_named(monkeypatch):
     said = 'clang: error: unable to execute command: Executable "lld" doesn\'t exist!\n'
-    monkeypatch.setattr(amdgcn, "compilers", lambda: ["clang"])
+    monkeypatch.setattr(amdgcn, "compilers", lambda language: ["clang"])
     monkeypatch.setattr(
         amdgcn.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, stdout="", stderr=said)
     )
 
-    with pytest.raises(DeviceError, match=r"lld, which links code objects, is missing .*: apt-get install lld"):
+    with pytest.raises(
+        DeviceError, match=r"lld, which links code objects, is missing .*: apt-get install clang-19 lld-19"
+    ):
         amdgcn.code_object(source_for(KERNELS["loops"], "gfx90a"), "gfx90a")
+
+
+@needs_clang
+def test_another_error_of_the_linker_is_the_kernels():
+    text = (
+        'extern "C" __device__ float nowhere(float);\nextern "C" __global__ void k0(float* x) { x[0] = nowhere(x[1]); }'
+    )
+    source = SimpleNamespace(name="k0", language="hip", text=text, digest="0")
+
+    with pytest.raises(KernelBuildError, match=r"kernel k0: .*undefined .*symbol: nowhere"):
+        amdgcn.code_object(source, "gfx90a")
 
 
 def test_without_clang_the_message_names_the_packages(monkeypatch):
     monkeypatch.setattr(amdgcn.shutil, "which", lambda name: None)
     hip.compiler_version.cache_clear()
 
-    with pytest.raises(DeviceError, match="apt-get install clang lld"):
+    with pytest.raises(DeviceError, match=r"clang 18 or newer is not installed.*: apt-get install clang-19 lld-19$"):
         targets.require_compiler(hip.manifest("gfx90a"))
     hip.compiler_version.cache_clear()
 
