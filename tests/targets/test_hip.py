@@ -68,10 +68,11 @@ def test_a_target_is_its_opencl_twin_in_another_language():
 
 def test_gfx12_has_matrix_instructions_of_its_own():
     assert {"wmma", "wmma_gfx12"} <= hip.manifest("gfx1201").features
-    assert "wmma_gfx12" not in hip.manifest("gfx1100").features
+    assert "wmma_gfx12" in hip.manifest("gfx1200").features
+    assert all("wmma_gfx12" not in hip.manifest(arch).features for arch in ("gfx1100", "gfx1250"))
 
 
-@pytest.mark.parametrize("name", ["gfx803", "gfx9999", "gfx", "sm_90a", "MI210", "gfx90a:xnack+"])
+@pytest.mark.parametrize("name", ["gfx803", "gfx1250", "gfx9999", "gfx", "sm_90a", "MI210", "gfx90a:xnack+"])
 def test_an_unknown_instruction_set_is_refused_with_what_is_known(name):
     with pytest.raises(UsageError, match=r"unknown HIP target .*; an AMD instruction set from gfx900 to gfx1201"):
         targets.resolve(f"hip:{name}")
@@ -299,6 +300,7 @@ def test_the_gpu_here_is_asked_for_its_instruction_set(runtime):
     [
         ({"count": 0}, r"finds no usable GPU \(error 0\)"),
         ({"status": 100}, r"finds no usable GPU \(error 100\)"),
+        ({"arch": "gfx1250"}, "has no instruction set that is known"),
         ({"arch": "gfx803"}, "has no instruction set that is known"),
         ({"arch": "other"}, "has no instruction set that is known"),
     ],
