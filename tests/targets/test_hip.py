@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gpucomp import targets
+from gpucomp.codegen.llvm.ir import math as tables
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.ir.types import BF16, F16, I8, I32
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
@@ -338,7 +339,8 @@ def numbers(function):
     return np.concatenate([special, wide, rng.uniform(-30, 30, 8000)])
 
 
-ONE = sorted({*hip_text.FUNCTIONS} - {"copysign", "fma", "fmod", "pow"})
+# of one number, by arithmetic; builtins are of the compiler, and here g++ would be measured instead of clang
+ONE = {"": sorted(tables.NAMES - {"pow"}), "f": sorted(tables.NAMES - {"pow", "exp", "log"})}
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +350,7 @@ def mathematics(tmp_path_factory):
     text = "#define __device__ inline\n#define __constant__\n#define __forceinline__\nnamespace hip {\n"
     text += hip_text.mathematics(circular=True).replace("static __device__", "static") + "}\n"
     for suffix, t in (("f", "float"), ("", "double")):
-        for name in ONE:
+        for name in ONE[suffix]:
             text += f'extern "C" void of_{name}{suffix}(const {t}* x, {t}* y, int n) {{ for (int i = 0; i < n; ++i) '
             text += f"y[i] = hip::{name}{suffix}(x[i]); }}\n"
         for name in ("pow", "fmod"):
@@ -384,10 +386,11 @@ def assert_near(found, right, relative, absolute=0.0):
     with np.errstate(invalid="ignore"):
         bad = ~(np.abs(found - right) <= np.maximum(np.abs(right) * relative, absolute)) & ~np.isnan(right)
     bad &= found != right  # infinities
+    bad |= (right == 0) & (found == 0) & (np.signbit(found) != np.signbit(right))
     assert not bad.any(), (np.flatnonzero(bad)[:5], found[bad][:5], right[bad][:5])
 
 
-@pytest.mark.parametrize("name", ONE)
+@pytest.mark.parametrize("name", ONE[""])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_functions_of_f64_are_right_over_the_whole_range(mathematics, name):
     x = numbers(name)
@@ -399,7 +402,7 @@ def test_functions_of_f64_are_right_over_the_whole_range(mathematics, name):
     assert_near(found, reference(name, x), relative, least)
 
 
-@pytest.mark.parametrize("name", ONE)
+@pytest.mark.parametrize("name", ONE["f"])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_functions_of_f32_are_right_to_4_ulp(mathematics, name):
     x = numbers(name).astype(np.float32)
