@@ -401,6 +401,8 @@ def _circular(x: Value, function: str, largest_exponent: int) -> Value:
         result = _flip(code.select(odd, sine, cosine), n + 1, 2)
     else:
         result = code.select(odd, -cosine / sine, sine / cosine)
+    if function != "cos":
+        result = code.select(x.equals(0.0), x, result)  # its sign is lost in the sums
     return code.select(x.intrinsic("fabs") < math.inf, result, math.nan)
 
 
