@@ -35,7 +35,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.kernel_sweep.cases import HIP, Cell, features_of
+from bench.kernel_sweep.cases import HIP_PREFIX, Cell, features_of
 from bench.kernel_sweep.play import Ready
 from bench.simulated import SimulatorError, arguments_of, commit_of, run, simulator_parser
 from gpucomp.errors import DeviceError, KernelBuildError
@@ -449,12 +449,12 @@ def probe(emulator: Emulator, arch: str) -> dict[str, str]:
 
 def arch_of(cell: Cell) -> str:
     """The instruction set of a cell, of OpenCL or HIP."""
-    return cell.target.removeprefix(HIP)
+    return cell.target.removeprefix(HIP_PREFIX)
 
 
 def cells(language: str = "opencl") -> list[Cell]:
     """The cells that an architecture has instructions for; see ``unsuited`` for the others."""
-    targets = [f"{HIP if language == 'hip' else ''}{arch}" for arch in ARCHITECTURES]
+    targets = [f"{HIP_PREFIX if language == 'hip' else ''}{arch}" for arch in ARCHITECTURES]
     found = [Cell(a, engine, dtype) for a in targets for engine, dtypes in ENGINES.items() for dtype in dtypes]
     return [cell for cell in found if not unsuited(cell)]
 

@@ -40,7 +40,7 @@ from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, hip
 from gpucomp.targets.sass import disassembler
 
-HIP = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
+HIP_SETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 WIDE = 0.9  # least share of the global loads of contractions that must move 16 bytes
 
 
@@ -132,7 +132,7 @@ def row_of(model: str, arch: str, measured: Sequence[tuple[Case, Measured]], *, 
             if m.matrix <= 0 or m.local:
                 said = f"{m.matrix} instructions for matrix cores, {m.local} accesses of local memory"
                 row.faults.append(f"{where}: {said}, {dict(case.source.schedule)}")
-    if row.wide < WIDE * row.loads and arch not in HIP:  # their epilogues read element by element
+    if row.wide < WIDE * row.loads and arch not in HIP_SETS:  # their epilogues read element by element
         row.faults.append(f"{model} {arch}: {row.wide} of {row.loads} global loads of contractions move 16 bytes")
     return row
 
@@ -186,7 +186,9 @@ def table(rows: Sequence[Row]) -> str:
 
 def compilers_of(rows: Sequence[Row]) -> str:
     """The compilers of these rows, in words."""
-    return ", ".join(dict.fromkeys(hip.compiler_version() if r.arch in HIP else cuda.compiler_version() for r in rows))
+    return ", ".join(
+        dict.fromkeys(hip.compiler_version() if r.arch in HIP_SETS else cuda.compiler_version() for r in rows)
+    )
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -214,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--arch",
         action="append",
-        choices=[*cuda.ARCHITECTURES, *HIP],
+        choices=[*cuda.ARCHITECTURES, *HIP_SETS],
         metavar="ARCH",
         help="only this architecture, such as sm_80 or gfx942; may repeat (default: all of CUDA)",
     )
@@ -230,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no model {unknown[0]!r}; known are {', '.join(MODELS)}")
     journal = open_journal(options.journal, "compile_matrix")
     models, archs = options.models or list(MODELS), options.arch or list(cuda.ARCHITECTURES)
-    if options.sass and disassembler() is None and not all(arch in HIP for arch in archs):
+    if options.sass and disassembler() is None and not all(arch in HIP_SETS for arch in archs):
         parser.error("--sass needs nvdisasm: pip install nvidia-cuda-nvdisasm")
     how = {"reduced": options.reduced, "precision": options.precision, "sass": options.sass}
     rows = collect(sweep(models, archs, options.jobs, journal, **how), table)

@@ -21,10 +21,11 @@ pytest_plugins = "pytester"
         (
             [
                 "Skipped: clang or ld.lld is not installed",
+                "Skipped: clang 18 or lld is not installed",
                 "Skipped: could not import 'torch': No module named 'torch'",
                 "Skipped: GPC5002 no installed clang knows gfx1100: install a newer one, for example apt-get install clang-21",
             ],
-            "3 tests want packages that are not here: apt-get install clang clang-19 lld; python -m pip install torch",
+            "4 tests want packages that are not here: apt-get install clang clang-19 lld lld-19; python -m pip install torch",
         ),
         (
             ["Skipped: apt-get install mesa-opencl-icd"],

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 # what a reason says -> the installer and its packages; "{0}": what the reason names
 APT, PIP = "apt-get install", "python -m pip install"
 WANTED = (
+    (r"^clang \d+ or lld is not installed", APT, "clang-19 lld-19"),
     (r"^clang or ld\.lld is not installed", APT, "clang lld"),
     (r"^(clang|oclgrind|g\+\+) is not installed", APT, "{0}"),
     (r"^(?:GPC5002 )?no installed clang knows", APT, "clang-19"),

@@ -123,7 +123,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
     "gfx942": {"contraction/amd": ("i8",)},
     "gfx1100": {"contraction/amd": ("f16", "i8")},
 }
-HIP = "hip:"  # before the instruction set in the target of a cell of HIP
+HIP_PREFIX = "hip:"  # before the instruction set in the target of a cell of HIP
 EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that names an arithmetic to its ``Contraction.math``
 # a dtype that selects a variant of the engine which few schedules use, to the test for it. ``-tail``: with row statistics
 WAYS: dict[str, Callable[[Any, Any], int]] = {"f32-rows": row_chunk}
@@ -184,7 +184,9 @@ def target_of(cell: Cell) -> Target:
         return cuda.manifest(cell.target)
     if cell.target == "pocl":
         return opencl.manifest("pocl").with_limits(threads=256, shared_bytes=49152, warp=32)
-    return hip.manifest(cell.target.removeprefix(HIP)) if cell.target.startswith(HIP) else opencl.manifest(cell.target)
+    if cell.target.startswith(HIP_PREFIX):
+        return hip.manifest(cell.target.removeprefix(HIP_PREFIX))
+    return opencl.manifest(cell.target)
 
 
 def features_of(cell: Cell) -> frozenset[str]:

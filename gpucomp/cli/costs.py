@@ -85,10 +85,10 @@ def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
             f"compiled by clang for {static_opencl.instruction_set(target)}; waves/SIMD: waves that a SIMD holds at once; "
             f"{matrix}: share of all multiply-adds"
         )
-    elif amd and amdgcn.compiler() is None:
+    elif amd and amdgcn.compiler(target.language) is None:
         lines.append(
-            "clang is not installed, so nothing was compiled for the AMD GPU: registers are estimated by the engines' "
-            "formulas, loads are counted in the OpenCL text, and nothing else is known"
+            f"nothing was compiled for the AMD GPU: {amdgcn.missing(target.language).message}. Registers are estimated by the "
+            "engines' formulas, loads are counted in the text, and nothing else is known"
         )
     else:
         lines.append(

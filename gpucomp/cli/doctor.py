@@ -237,9 +237,9 @@ def _hip() -> Iterator[Row]:
         return
     from gpucomp.targets import amdgcn  # of the compiler
 
-    clangs, linker = amdgcn.compilers(), amdgcn.linker()
-    yield Row("clang", ", ".join(clangs) or "missing, needed to compile for hip: apt-get install clang")
-    yield Row("lld", linker or "missing, needed to compile for hip: apt-get install lld")
+    clangs, linker = amdgcn.compilers("hip"), amdgcn.linker()
+    yield Row("clang", ", ".join(clangs) or f"missing: {amdgcn.missing('hip').message}")
+    yield Row("lld", linker or f"missing, needed to compile for hip: apt-get install {amdgcn.PACKAGES['hip']}")
     yield Row("runtime", "none: models for hip are compiled and inspected, not run. Run them through OpenCL")
     yield Row("measured", "nothing: no kernel for hip has run on an AMD GPU yet")
 

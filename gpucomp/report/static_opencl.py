@@ -46,7 +46,7 @@ def costs(
         raise UsageError(f"this report is for AMD and Mali GPUs, not for {target.name}", code="GPC2012")
     steps = launched(lowered)
     sources = {item.source.name: item.source for _, item in steps}
-    compiles = "amd" in target.features and amdgcn.compiler() is not None
+    compiles = "amd" in target.features and amdgcn.compiler(target.language) is not None
     built: dict[str, amdgcn.Resources | None] = {}
     for number, (name, source) in enumerate(sources.items()):
         tell("compile", number, len(sources))

@@ -14,6 +14,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from gpucomp.errors import DeviceError, KernelBuildError
@@ -166,8 +167,12 @@ OVER half convert_half_rte(float a) {{ return (half)a; }}
 
 CALLED = re.compile(r"([\w.$]+)@(?:gotpc)?rel32@lo")  # a function whose address the listing loads
 NEWEST, OLDEST = 24, 14  # versions of clang to look for
+# HIP has no library to correct what older ones make of builtins: until 16, f32 exp and log are the bare instruction (up to 32
+# ulp), and ldexp and frexp stay calls; until 17, so is the square root (1 ulp)
+OLDEST_FOR_HIP = 18
+PACKAGES = {"opencl": "clang", "hip": "clang-19 lld-19"}  # Debian's clang is 14
 UNKNOWN = re.compile("unknown target CPU|invalid target ID|is not a valid processor")
-NO_LINKER = re.compile("unable to execute command|amdgcn-link command failed")
+NO_LINKER = re.compile('unable to execute command: Executable "[^"]*lld')
 # without ROCm: neither its headers nor its device library. Sums of products within an expression are fused, as in OpenCL
 HIP_FLAGS = (
     *("-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-nostdinc", "-std=c++17"),
@@ -195,14 +200,43 @@ class Resources:
         return sum(n for name, n in self.instructions.items() if name.startswith(prefix))
 
 
-def compiler() -> str | None:
-    """The first clang to try, or ``None``."""
-    return next(iter(compilers()), None)
+def compiler(language: str = "opencl") -> str | None:
+    """The first clang to try for ``language``, or ``None``."""
+    return next(iter(compilers(language)), None)
 
 
-def compilers() -> list[str]:
-    """The installed clangs: the default one, then others from new to old, by Debian's names."""
-    return _installed("clang")
+def compilers(language: str = "opencl") -> list[str]:
+    """The installed clangs for ``language``: the default one, then others from new to old, by Debian's names.
+
+    For HIP the default one comes last, and those before ``OLDEST_FOR_HIP`` are left out.
+    """
+    found = _installed("clang")
+    if language == "hip":
+        return [clang for clang in [*found[1:], *found[:1]] if _major(clang) >= OLDEST_FOR_HIP]
+    return found
+
+
+@cache
+def version(clang: str) -> str:
+    """The first line of what ``clang`` says of its version."""
+    said = subprocess.run([clang, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    return said.partition("\n")[0]
+
+
+def _major(clang: str) -> int:
+    found = re.search(r"\bversion (\d+)", version(clang))
+    return int(found[1]) if found else 0
+
+
+def missing(language: str) -> DeviceError:
+    """The error where ``compilers`` finds none for ``language``."""
+    wanted = f"clang {OLDEST_FOR_HIP} or newer" if language == "hip" else "clang"
+    old = ", ".join(dict.fromkeys(map(version, _installed("clang"))))
+    return DeviceError(
+        f"{wanted} is not installed, which compiles for AMD GPUs: apt-get install {PACKAGES[language]}"
+        f"{old and f' (here: {old})'}",
+        code="GPC5002",
+    )
 
 
 def linker() -> str | None:
@@ -249,13 +283,9 @@ def code_object(source: KernelSource, arch: str) -> bytes:
 
 def _run(flags: Sequence[str], text: str, source: KernelSource, arch: str) -> str:
     """What the first suitable clang prints for ``text``, which is ``source`` with its prelude."""
-    if compiler() is None:
-        raise DeviceError(
-            "clang is not installed, which compiles for AMD GPUs: apt-get install clang lld", code="GPC5002"
-        )
-    # HIP needs a linker too, and builtins that old clangs lack: the newest first, and the default one last
-    found = [*compilers()[1:], compilers()[0]] if source.language == "hip" else compilers()
-    unlinked = ""
+    found, unlinked = compilers(source.language), ""
+    if not found:
+        raise missing(source.language)
     for clang in found:
         done = subprocess.run([clang, *flags], input=text, capture_output=True, text=True, timeout=120, check=False)
         if NO_LINKER.search(done.stderr):
@@ -265,7 +295,8 @@ def _run(flags: Sequence[str], text: str, source: KernelSource, arch: str) -> st
     else:
         if unlinked:
             raise DeviceError(
-                f"lld, which links code objects, is missing ({unlinked}): apt-get install lld", code="GPC5002"
+                f"lld, which links code objects, is missing ({unlinked}): apt-get install {PACKAGES['hip']}",
+                code="GPC5002",
             )
         raise DeviceError(
             f"no installed clang knows {arch}: install a newer one, for example apt-get install clang-{NEWEST}",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -20,6 +19,7 @@ from gpucomp.targets import amdgcn, hip_text, opencl
 from gpucomp.targets.cache import KernelCache
 
 NAMES = "an AMD instruction set from gfx900 to gfx1201, such as gfx90a"
+RDNA4 = re.compile("gfx120[01]")  # gfx1250 is no RDNA4: the operands of its matrix instructions differ again
 WMMA_GFX12 = frozenset({"wmma", "wmma_gfx12"})  # matrix instructions with operands of their own
 LIBRARY = "libamdhip64.so"
 RUNTIMES = (LIBRARY, *(f"{LIBRARY}.{version}" for version in range(9, 4, -1)))
@@ -32,7 +32,7 @@ def manifest(arch: str) -> Target:
     """The target ``hip:<arch>``."""
     like = opencl.manifest(arch)
     features = like.features - {"amd_fence"}
-    if arch.startswith("gfx12"):
+    if RDNA4.fullmatch(arch):
         features |= WMMA_GFX12
     device = replace(like.device, shuffles=True) if like.device is not None else None
     limits = replace(like.limits, subgroups=True)
@@ -50,6 +50,8 @@ def manifest(arch: str) -> Target:
 
 def is_known(arch: str) -> bool:
     """Whether HIP kernels can be made for the instruction set: it starts with gfx900."""
+    if arch.startswith("gfx12") and not RDNA4.fullmatch(arch):
+        return False
     return opencl.amd_set(arch) == arch and not re.fullmatch(r"gfx[1-8]\d\d", arch)
 
 
@@ -110,17 +112,10 @@ def compiler_version() -> str:
 
     Raises ``DeviceError`` if none is installed.
     """
-    if amdgcn.compiler() is None:
-        raise DeviceError(
-            "clang is not installed, which compiles for AMD GPUs: apt-get install clang lld", code="GPC5002"
-        )
-    said = [
-        subprocess.run([clang, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout.partition(
-            "\n"
-        )[0]
-        for clang in amdgcn.compilers()
-    ]
-    return ", ".join(dict.fromkeys(said))
+    found = amdgcn.compilers("hip")
+    if not found:
+        raise amdgcn.missing("hip")
+    return ", ".join(dict.fromkeys(map(amdgcn.version, found)))
 
 
 def members(wanted: Mapping[str, KernelSource], target: Target, cache: KernelCache | None = None) -> dict[str, bytes]:

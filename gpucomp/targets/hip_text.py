@@ -37,7 +37,7 @@ def prelude() -> str:
 @cache
 def mathematics(*, circular: bool) -> str:
     """The mathematical functions with their coefficients; sine, cosine and tangent are usable only if ``circular``."""
-    values = _coefficients() | {"TURNS": _listed(tables._turns_table(ENTRIES) if circular else (0.0,))}
+    values = _coefficients() | {"TURNS": _listed(tables.turns_table(ENTRIES) if circular else (0.0,))}
     return PLACE.sub(lambda found: values[found[1]], _file(MATHEMATICS))
 
 
@@ -48,7 +48,7 @@ ENTRIES = 1023 - 52 + 26 - tables.TABLE_START + 1  # powers of two that an f64 c
 def _coefficients() -> dict[str, str]:
     """The text of each constant of ``math_hip.h``, from the CPU back end's tables."""
     double = FORMATS["double"]
-    half_pi = tables._parts(Fraction(tables._scaled_pi(200), 1 << 201), 21, 6)
+    half_pi = tables.fixed_parts(Fraction(tables.scaled_pi(200), 1 << 201), 21, 6)
     rows: dict[str, Iterable[float]] = {
         "EXPM1_F32": tables.EXPM1["float"],
         "EXPM1_F64": tables.EXPM1["double"],

@@ -1,11 +1,10 @@
-// The mathematical functions that kernels call, for clang without ROCm's device library. hiprtc has its own.
+// The mathematical functions that kernels call, for clang without ROCm's device library.
 // It is compiled in front of kernels that call one of them. Methods and coefficients are those of the CPU back end
-// (gpucomp.codegen.llvm.ir.math): targets/hip.py puts the latter in for the names between @. f32 results are within 2 to 4
-// ulp, f64 results within 1e-13 (pow 1 ulp); the whole range is covered. As there, f32 has exp, log, tanh and erf of its own,
-// and what is rarer is computed in f64 and rounded once.
-// tests/targets/test_hip_math.py runs it on a CPU.
+// (gpucomp.codegen.llvm.ir.math): gpucomp.targets.hip_text puts the latter in for the names between @. f32 results are within
+// 2 to 4 ulp, f64 results within 1e-13 (pow 1 ulp); the whole range is covered. As there, f32 has exp, log, tanh and erf of
+// its own, and what is rarer is computed in f64 and rounded once.
+// tests/targets/test_hip.py runs what is arithmetic here on a CPU; builtins are clang's (OLDEST_FOR_HIP in targets/amdgcn.py).
 
-#ifndef __HIPCC_RTC__
 #define GC_ON_BOTH(name)                                                                               \
   __device__ __forceinline__ float name##f(float x) { return __builtin_##name##f(x); }                 \
   __device__ __forceinline__ double name(double x) { return __builtin_##name(x); }
@@ -245,7 +244,7 @@ __device__ __forceinline__ double sin(double x) {
   if (!(fabs(x) < GC_INFINITY)) return GC_NAN;
   long long n;
   const double r = gc_reduced(x, &n), y = n & 1 ? gc_cosine(r) : gc_sine(r);
-  return n & 2 ? -y : y;
+  return x == 0.0 ? x : n & 2 ? -y : y;  // the zero's sign is lost in r
 }
 
 __device__ __forceinline__ double cos(double x) {
@@ -259,7 +258,7 @@ __device__ __forceinline__ double tan(double x) {
   if (!(fabs(x) < GC_INFINITY)) return GC_NAN;
   long long n;
   const double r = gc_reduced(x, &n), sine = gc_sine(r), cosine = gc_cosine(r);
-  return n & 1 ? -cosine / sine : sine / cosine;
+  return x == 0.0 ? x : n & 1 ? -cosine / sine : sine / cosine;
 }
 
 // ---- powers ---------------------------------------------------------------------------------------
@@ -351,4 +350,3 @@ GC_ROUNDED(atanh)
 #undef GC_ROUNDED
 __device__ __forceinline__ float powf(float x, float y) { return (float)pow((double)x, (double)y); }
 __device__ __forceinline__ float fmodf(float x, float y) { return (float)fmod((double)x, (double)y); }
-#endif

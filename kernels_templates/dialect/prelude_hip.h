@@ -1,19 +1,15 @@
 // The gc_* device functions that templates call, for AMD GPUs: compiler builtins, no headers needed.
-// clang compiles it without ROCm (`clang -x hip -nogpuinc -nogpulib`) and hiprtc with it. Only hiprtc declares what
-// CUDA C++ declares by itself (threadIdx, uint4, __syncthreads, expf ...): see __HIPCC_RTC__ and math_hip.h.
+// clang compiles it without ROCm (`clang -x hip -nogpuinc -nogpulib`): what CUDA C++ declares by itself (threadIdx, uint4,
+// __syncthreads ...) is declared here, and expf and the like in math_hip.h.
 // A template never contains asm or #include; this text is put in front of what it renders.
 //
 // A "warp" of the templates is 32 lanes. A wave of 64 is two of them: shuffles stay within each half.
 
-#undef __launch_bounds__
 // kernels are launched with exactly this many threads; a second number is for ptxas
 #define __launch_bounds__(threads, ...) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
-#undef __forceinline__
 #define __forceinline__ inline __attribute__((always_inline))
-#undef __align__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
-#ifndef __HIPCC_RTC__
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
@@ -58,7 +54,6 @@ __device__ __forceinline__ unsigned min(unsigned a, unsigned b) { return b < a ?
 __device__ __forceinline__ unsigned max(unsigned a, unsigned b) { return a < b ? b : a; }
 __device__ __forceinline__ long long min(long long a, long long b) { return b < a ? b : a; }
 __device__ __forceinline__ long long max(long long a, long long b) { return a < b ? b : a; }
-#endif
 typedef unsigned int uint;
 
 // ---- barriers and fences --------------------------------------------------------------------------
@@ -68,7 +63,6 @@ __device__ __forceinline__ void gc_barrier() {
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
-#undef __syncthreads
 #define __syncthreads gc_barrier
 
 // Between a write to shared memory and another lane's read of it: lanes of a wave run in step.

@@ -146,15 +146,16 @@ def listing(**instructions):
     return amdgcn.Resources(0, 0, 0, 0, 0, 0, instructions)
 
 
-def test_without_clang_formulas_stand_for_what_it_would_say(monkeypatch):
-    monkeypatch.setattr(amdgcn, "compiler", lambda: None)
-    target = resolve("opencl:gfx90a")
+@pytest.mark.parametrize(("name", "clang"), [("opencl:gfx90a", "clang"), ("hip:gfx90a", "clang 18 or newer")])
+def test_without_clang_formulas_stand_for_what_it_would_say(name, clang, monkeypatch):
+    monkeypatch.setattr(amdgcn, "compiler", lambda language: None)
+    target = resolve(name)
 
     found = static_opencl.costs(lower(DIGITS, target, SHAPES), target)
 
     assert {(c.spent.spills, c.spent.waves, c.spent.matrix_share, c.spent.instructions) for c in found} == {(None,) * 4}
     assert any(c.spent.registers for c in found)
-    assert "clang is not installed" in costs.static(found, target)[-1]
+    assert f"nothing was compiled for the AMD GPU: {clang} is not installed" in costs.static(found, target)[-1]
 
 
 @pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")

@@ -11,6 +11,7 @@ import pytest
 
 from gpucomp.cli import doctor
 from gpucomp.extras import EXTRAS
+from gpucomp.targets import amdgcn
 
 
 class Driver:
@@ -37,6 +38,17 @@ class Driver:
     def cuDeviceGetAttribute(self, value, attribute, index):
         value._obj.value = self.devices[index][1][attribute - 75]
         return 0
+
+
+def test_a_clang_that_is_too_old_for_hip_counts_as_missing(monkeypatch):
+    monkeypatch.setattr(amdgcn, "_installed", lambda program: ["/usr/bin/clang"] if program == "clang" else [])
+    monkeypatch.setattr(amdgcn, "version", lambda clang: "Debian clang version 14.0.6")
+
+    clang, lld, *_ = doctor._hip()
+
+    assert clang.found.startswith("missing: clang 18 or newer is not installed")
+    assert clang.found.endswith("apt-get install clang-19 lld-19 (here: Debian clang version 14.0.6)")
+    assert lld.found.endswith("apt-get install clang-19 lld-19")
 
 
 def text(rows):

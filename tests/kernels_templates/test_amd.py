@@ -398,7 +398,7 @@ def test_a_device_without_the_instruction_is_told_at_build_time():
 @pytest.mark.parametrize("clang", amdgcn.compilers() or [pytest.param("", marks=needs_clang)], ids=os.path.basename)
 @pytest.mark.parametrize("arch", ["gfx906", "gfx90a", "gfx1030"])
 def test_plain_kernels_keep_their_tiles_in_registers(arch, clang, monkeypatch):
-    monkeypatch.setattr(amdgcn, "compilers", lambda: [clang])  # each of them: they allocate registers otherwise
+    monkeypatch.setattr(amdgcn, "compilers", lambda language: [clang])  # each: they allocate registers otherwise
     target = replace(opencl.manifest(arch), features=opencl.FEATURES["amd"])
     kernel = matmul(1024, 1024, 1024)
     choice = choose(kernel, engines_of(kernel, target.features), target.limits)

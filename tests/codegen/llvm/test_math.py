@@ -159,6 +159,19 @@ def test_f64_is_numpys_to_thirteen_digits(compiled: Library, fn: str) -> None:
     assert (np.abs(actual[finite] - expected[finite]) <= slack).all()
 
 
+ODD = ("sin", "tan", "asin", "atan", "sinh", "tanh", "asinh", "atanh", "erf")
+
+
+@pytest.mark.parametrize("fn", ODD)
+@pytest.mark.parametrize("floats", [np.float32, np.float64])
+def test_odd_functions_keep_the_sign_of_zero(compiled: Library, fn: str, floats: type) -> None:
+    x = np.resize(np.array([-0.0, 0.0, 1.0], floats), SAMPLES)
+
+    (actual,) = compiled.run(f"{fn}_{F32 if floats is np.float32 else F64}", [x])
+
+    np.testing.assert_array_equal(np.signbit(actual[:3]), [True, False, False])
+
+
 @pytest.mark.parametrize("fn", ["sin", "cos"])
 def test_huge_angles_are_reduced(compiled: Library, fn: str) -> None:
     x = np.zeros(SAMPLES)

@@ -283,7 +283,7 @@ def acos(x: Value) -> Value:
     return code.select(far, code.select(x < 0.0, code.const(math.pi, x.type) - double, double), quarter)
 
 
-def _parts(value: Fraction, bits: int, count: int) -> list[float]:
+def fixed_parts(value: Fraction, bits: int, count: int) -> list[float]:
     """``value`` as a sum of ``count`` doubles of ``bits`` bits each.
 
     The positions of these bits are fixed, so that products stay exact.
@@ -301,7 +301,7 @@ SMALL_ANGLE = 2.0**20
 TABLE_START = -32  # the exponent of the table's first entry
 
 
-def _scaled_pi(bits: int) -> int:
+def scaled_pi(bits: int) -> int:
     """pi * 2**bits by Machin's formula."""
     unit = 1 << (bits + 16)
 
@@ -317,13 +317,13 @@ def _scaled_pi(bits: int) -> int:
 
 
 @cache
-def _turns_table(entries: int) -> tuple[float, ...]:
+def turns_table(entries: int) -> tuple[float, ...]:
     """``2**k mod 2*pi`` for k from ``TABLE_START``, each in four parts of 25 bits: sums of two products are exact."""
     precision = entries + 256  # bits of pi: at least as many as the largest power has
-    turn, table = 2 * _scaled_pi(precision), []
+    turn, table = 2 * scaled_pi(precision), []
     for k in range(TABLE_START, TABLE_START + entries):
         power = 1 << (precision + k)
-        table += _parts(Fraction(power % turn, 1 << precision), 25, 4)
+        table += fixed_parts(Fraction(power % turn, 1 << precision), 25, 4)
     return tuple(table)
 
 
@@ -340,7 +340,7 @@ def _reduce_angle(x: Value, largest_exponent: int) -> tuple[Value, Value]:
         shifted = value.muladd(2 / math.pi, rounder)
         return shifted.bitcast("i64") - magic, shifted - rounder
 
-    half_pi = _parts(Fraction(_scaled_pi(200), 1 << 201), 21, 6)
+    half_pi = fixed_parts(Fraction(scaled_pi(200), 1 << 201), 21, 6)
     tail = [sum(half_pi[2:4]), sum(half_pi[4:])]
     index_slot, rest_slot = code.slot(x.type.of("i64")), code.slot(x.type)
     n, count = quarters(x)
@@ -353,7 +353,7 @@ def _reduce_angle(x: Value, largest_exponent: int) -> tuple[Value, Value]:
     large = (a > SMALL_ANGLE) & (a < math.inf)
     with code.when(code.any(large)):
         entries = largest_exponent - 52 + 26 - TABLE_START + 1
-        table = code.table("turns", _turns_table(entries), "double")
+        table = code.table("turns", turns_table(entries), "double")
         bits = a.bitcast("i64")
         exponent = bits.integer_op("lshr", 52) - (1075 + TABLE_START)
         exponent = code.select(large, exponent, 0)
@@ -401,6 +401,8 @@ def _circular(x: Value, function: str, largest_exponent: int) -> Value:
         result = _flip(code.select(odd, sine, cosine), n + 1, 2)
     else:
         result = code.select(odd, -cosine / sine, sine / cosine)
+    if function != "cos":
+        result = code.select(x.equals(0.0), x, result)  # its sign is lost in the sums
     return code.select(x.intrinsic("fabs") < math.inf, result, math.nan)
 
 
