@@ -144,8 +144,11 @@ int gcrt_form_at(gpucomp_context *context, const int64_t *sizes, struct form **f
             return code == GCRT_NOT_FOR_SIZES ? refuse_full(context, form, sizes, error) : code;
         if (form->arena_bytes > context->arena_bytes)
             return refuse_arena(context, form, error);
-        if (!form->planned && (code = gcrt_fill(form, context->model->second_cache, error)) != 0)
-            return code;
+        if (!form->planned) {
+            gcrt_withdraw(context->pool);
+            if ((code = gcrt_fill(form, context->model->second_cache, error)) != 0)
+                return code;
+        }
         gcrt_place(form, context->arena);
         memcpy(context->sizes, sizes, dims * sizeof *sizes);
         context->latest = form;
