@@ -68,7 +68,7 @@ def shared(compiler: str = "") -> Path:
     return build(f"libgpucomp_rt.{compiler or 'so'}", SOURCES, *options, *lean, compiler=compiler)
 
 
-class _Error(ctypes.Structure):
+class Error(ctypes.Structure):
     _fields_ = (("size", ctypes.c_size_t), ("code", ctypes.c_int), ("text", ctypes.c_char * 2048))
 
 
@@ -146,7 +146,7 @@ class Native:
             getattr(self.c, name).restype = None
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        error = _Error(ctypes.sizeof(_Error), 77, b"untouched")
+        error = Error(ctypes.sizeof(Error), 77, b"untouched")
         code = getattr(self.c, name)(*arguments, ctypes.byref(error))
         text = error.text.decode()
         assert code == error.code, (name, code, error.code, text)

@@ -67,6 +67,7 @@ struct quoted gcrt_quote(struct text text);
 /* Note an error of this code in `error`, which may be NULL; returns the code. */
 int gcrt_fail(gpucomp_error *error, int code, const char *format, ...);
 int gcrt_no_memory(gpucomp_error *error);
+void gcrt_tell(gpucomp_error *error, const gpucomp_error *own); /* copy as much as fits */
 void gcrt_clear(gpucomp_error *error);
 
 /* a * b, or INT64_MAX if that is more. Neither is negative. */
