@@ -110,6 +110,16 @@ def test_another_device(tmp_path):
     with pytest.raises(NativeError, match=r"GPC4102 .* is compiled for opencl, and this library runs models for cpu"):
         Model(tmp_path / "m.gpuc")
 
+    def change(plan):
+        plan |= {"kind": "hip", "target": "hip:gfx942"}
+        for kernel in plan["kernels"]:
+            kernel["language"] = "hip"
+
+    with pytest.raises(
+        NativeError, match=r"GPC4102 .* is compiled for hip:gfx942, and this library runs models for cpu"
+    ):
+        Model(sealed(tmp_path / "m.gpuc", tmp_path / "hip.gpuc", change))
+
 
 def test_files_that_cannot_be_read(tmp_path):
     assert code_of(lambda: Model(tmp_path / "none.gpuc")) == "GPC7005"
