@@ -16,7 +16,18 @@ import pytest
 import gpucomp
 from gpucomp.artifact import container
 from gpucomp.errors import GpucompError
-from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Error, Model, NativeError, build, native
+from tests.c_runtime.library import (
+    COMPILERS,
+    NATIVE,
+    SOURCES,
+    Error,
+    Model,
+    ModelInfo,
+    NativeError,
+    Options,
+    build,
+    native,
+)
 from tests.c_runtime.models import any_size, any_size_feed, fixed, generator
 from tests.hostile.corpus import everything
 from tests.onnx_builders import model, node, value
@@ -212,6 +223,58 @@ def test_wrong_tensors():
     assert run(room) == "GPC2103"
     inputs[0].bytes, inputs[0].data = inputs[0].bytes + 4, inputs[0].data + 2
     assert run(room) == "GPC2042"
+
+
+def test_sentences_of_wrong_tensors():
+    context = Model(any_size()[1]).context()
+    feed = any_size_feed(2, 8, 8)
+    arrays, two = context.arrays(feed), ctypes.c_size_t(2)
+    given = context.tensors(arrays)
+    with pytest.raises(NativeError, match=r"shape \['n', 3, 'h', 'w'\] expected, found \[2, 3, 64\]; for another"):
+        context.run(feed | {"x": feed["x"].reshape(2, 3, 64)})
+    with pytest.raises(NativeError, match="2 inputs expected, found 3"):
+        context.call("gpucomp_plan", given, ctypes.c_size_t(3))
+    with pytest.raises(NativeError, match="2 inputs expected, found NULL"):
+        context.call("gpucomp_plan", None, two)
+    given[1].size = 8
+    with pytest.raises(NativeError, match="input 1: a tensor from GPUCOMP_TENSOR_INIT expected, its size is 8"):
+        context.call("gpucomp_plan", given, two)
+    given[1].size, given[1].shape = given[0].size, None
+    with pytest.raises(NativeError, match=r"input 'b': shape \['n', 1, 1, 1\] expected, found none;"):
+        context.call("gpucomp_plan", given, two)
+
+
+class LaterInfo(ctypes.Structure):
+    """A structure of a later version, which has one field more."""
+
+    _fields_ = (("now", ModelInfo), ("later", ctypes.c_uint64))
+
+
+class LaterOptions(ctypes.Structure):
+    _fields_ = (("now", Options), ("later", ctypes.c_uint64))
+
+
+def test_structures_of_other_sizes():
+    opened = Model(any_size()[1])
+    info = LaterInfo(ModelInfo(ctypes.sizeof(LaterInfo)), 77)
+    native()("gpucomp_describe", opened.handle, ctypes.byref(info))
+    assert (info.now.inputs, info.now.size, info.later) == (2, ctypes.sizeof(LaterInfo), 77)
+    info.now.size = ctypes.sizeof(ModelInfo) - 8
+    assert code_of(lambda: native()("gpucomp_describe", opened.handle, ctypes.byref(info))) == "GPC2042"
+
+    options, context = LaterOptions(Options(ctypes.sizeof(LaterOptions), 1), 77), ctypes.c_void_p()
+    native()("gpucomp_context_create", opened.handle, ctypes.byref(options), ctypes.byref(context))
+    native().c.gpucomp_context_destroy(context)
+    for size in (0, 8, ctypes.sizeof(Options) - 8):
+        options.now.size = size
+        call = partial(native(), "gpucomp_context_create", opened.handle, ctypes.byref(options), ctypes.byref(context))
+        assert code_of(call) == "GPC2042"
+
+    path, pointer = bytes(any_size()[1]), ctypes.c_void_p()
+    for size, code in ((0, "GPC2042"), (8, "GPC2042"), (16, ""), (24, "")):
+        how = (ctypes.c_size_t * 3)(size, 1, 0)
+        assert code_of(partial(native(), "gpucomp_open", path, how, ctypes.byref(pointer))) == code
+        native().c.gpucomp_close(pointer)
 
 
 def test_two_threads_in_one_context():

@@ -308,8 +308,13 @@ int gpucomp_context_create(const gpucomp_model *model, const gpucomp_context_opt
         *context = NULL;
     if (!model || !context)
         return gcrt_fail(error, GCRT_WRONG_CALL, "gpucomp_context_create: a model, and where the context goes, expected");
-    options = options ? options : &usual;
-    if (options->size < sizeof usual || options->threads < 0 || (options->largest_count && !options->largest))
+    gpucomp_context_options whole = usual; /* what an older program does not know is as usual */
+    if (options && options->size >= GCRT_END(gpucomp_context_options, largest_count))
+        memcpy(&whole, options, options->size < sizeof whole ? options->size : sizeof whole);
+    else if (options)
+        whole.size = 0;
+    options = &whole;
+    if (!options->size || options->threads < 0 || (options->largest_count && !options->largest))
         return gcrt_fail(error, GCRT_WRONG_CALL,
                          "gpucomp_context_create: options from GPUCOMP_CONTEXT_OPTIONS_INIT, 0 or more threads, "
                          "and sizes where they are counted, expected");

@@ -413,9 +413,8 @@ static int opened(gpucomp_model *model, const uint8_t *data, size_t bytes, const
 {
     gpucomp_error own = GPUCOMP_ERROR_INIT; /* so that codes are known whatever the caller's is */
     struct loading loading = {.model = model, .error = &own};
-    bool keep_mapped = options && options->size >= sizeof *options && options->keep_mapped;
     model->second_cache = gcrt_second_cache();
-    model->keep_mapped = keep_mapped;
+    model->keep_mapped = options && options->keep_mapped;
     int code = load(&loading, data, bytes);
     gcrt_free(&loading.scratch);
     if (code) {
@@ -427,13 +426,19 @@ static int opened(gpucomp_model *model, const uint8_t *data, size_t bytes, const
     return 0;
 }
 
+static bool is_whole(const gpucomp_open_options *options)
+{
+    return !options || options->size >= GCRT_END(gpucomp_open_options, keep_mapped);
+}
+
 int gpucomp_open(const char *path, const gpucomp_open_options *options, gpucomp_model **model, gpucomp_error *error)
 {
     gcrt_clear(error);
     if (model)
         *model = NULL;
-    if (!path || !model)
-        return gcrt_fail(error, GCRT_WRONG_CALL, "gpucomp_open: a path, and where the model goes, expected");
+    if (!path || !model || !is_whole(options))
+        return gcrt_fail(error, GCRT_WRONG_CALL,
+                         "gpucomp_open: a path, where the model goes, and options from GPUCOMP_OPEN_OPTIONS_INIT or none, expected");
     gpucomp_model *made = calloc(1, sizeof *made);
     if (!made)
         return gcrt_no_memory(error);
@@ -452,10 +457,10 @@ int gpucomp_open_memory(const void *data, size_t bytes, const gpucomp_open_optio
     gcrt_clear(error);
     if (model)
         *model = NULL;
-    if (!data || !model || (uintptr_t)data % FILE_ALIGNMENT)
+    if (!data || !model || (uintptr_t)data % FILE_ALIGNMENT || !is_whole(options))
         return gcrt_fail(error, GCRT_WRONG_CALL,
-                         "gpucomp_open_memory: memory aligned to %d bytes, and where the model goes, expected",
-                         FILE_ALIGNMENT);
+                         "gpucomp_open_memory: memory aligned to %d bytes, where the model goes, and options from "
+                         "GPUCOMP_OPEN_OPTIONS_INIT or none, expected", FILE_ALIGNMENT);
     gpucomp_model *made = calloc(1, sizeof *made);
     if (!made)
         return gcrt_no_memory(error);

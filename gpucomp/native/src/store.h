@@ -70,6 +70,9 @@ int gcrt_no_memory(gpucomp_error *error);
 void gcrt_tell(gpucomp_error *error, const gpucomp_error *own); /* copy as much as fits */
 void gcrt_clear(gpucomp_error *error);
 
+/* Where a structure of the caller ended in the first version of the interface, of which `last` was the last field. */
+#define GCRT_END(type, last) (offsetof(type, last) + sizeof(((type *)0)->last))
+
 /* a * b, or INT64_MAX if that is more. Neither is negative. */
 int64_t gcrt_times(int64_t a, int64_t b);
 /* `value` rounded up to a multiple of `unit`. */
