@@ -374,6 +374,8 @@ def check_plan(plan: Plan) -> None:
             _refuse(f"plan.{what}", f"buffers {list(positions)} do not all exist")
     if any(plan.buffers[p].kind != INPUT for p in plan.inputs):
         _refuse("plan.inputs", f"buffers of kind {INPUT} expected")
+    if {p for p in plan.outputs if plan.buffers[p].kind == INPUT} - set(plan.inputs):
+        _refuse("plan.outputs", f"a buffer of kind {INPUT} is no input of the model")
     if len(plan.output_names) != len(plan.outputs):
         _refuse("plan.output_names", f"{len(plan.outputs)} names expected, found {len(plan.output_names)}")
     input_names = {plan.buffers[p].name for p in plan.inputs}

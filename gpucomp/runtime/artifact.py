@@ -213,13 +213,18 @@ def _fixed(path: Path, description: Mapping[str, Any], opened: OpenModel) -> lis
             whole.buffers[p].name: (whole.buffers[p].dtype, shapes.get(whole.buffers[p].name, whole.buffers[p].shape))
             for p in whole.inputs
         }
-        same = [
-            (p.target, p.kind, p.arch, p.output_names, p.input_containers, p.output_containers) for p in (whole, plan)
-        ]
-        if ins != wanted or same[0] != same[1] or any(sizes == other for other, _ in found):
+        if ins != wanted or _likeness(plan) != _likeness(whole) or any(sizes == other for other, _ in found):
             raise ArtifactError(f"{where}: a plan of another model, or of other sizes", code="GPC7004")
         found.append((sizes, plan))
     return found
+
+
+def _likeness(plan: Plan) -> tuple[object, ...]:
+    """What the plans of one model have in common, whatever their sizes are."""
+    outputs = [(plan.buffers[p].dtype, len(plan.buffers[p].shape)) for p in plan.outputs]
+    states = [(s.input, s.output, s.axis, s.dim) for s in plan.states]
+    made_up = plan.input_containers, plan.output_containers
+    return plan.target, plan.kind, plan.arch, plan.output_names, outputs, states, made_up
 
 
 def _texts(path: Path, plans: Sequence[Plan], members: Mapping[str, memoryview]) -> dict[str, np.ndarray]:

@@ -68,7 +68,7 @@ def shared(compiler: str = "") -> Path:
     return build(f"libgpucomp_rt.{compiler or 'so'}", SOURCES, *options, *lean, compiler=compiler)
 
 
-class _Error(ctypes.Structure):
+class Error(ctypes.Structure):
     _fields_ = (("size", ctypes.c_size_t), ("code", ctypes.c_int), ("text", ctypes.c_char * 2048))
 
 
@@ -103,7 +103,7 @@ class _TensorInfo(ctypes.Structure):
     )
 
 
-class _ModelInfo(ctypes.Structure):
+class ModelInfo(ctypes.Structure):
     _fields_ = (
         ("size", ctypes.c_size_t),
         ("name", ctypes.c_char_p),
@@ -118,7 +118,7 @@ class _Size(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("value", ctypes.c_int64))
 
 
-class _Options(ctypes.Structure):
+class Options(ctypes.Structure):
     _fields_ = (
         ("size", ctypes.c_size_t),
         ("threads", ctypes.c_int),
@@ -146,7 +146,7 @@ class Native:
             getattr(self.c, name).restype = None
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        error = _Error(ctypes.sizeof(_Error), 77, b"untouched")
+        error = Error(ctypes.sizeof(Error), 77, b"untouched")
         code = getattr(self.c, name)(*arguments, ctypes.byref(error))
         text = error.text.decode()
         assert code == error.code, (name, code, error.code, text)
@@ -167,7 +167,7 @@ class Model:
         self.library = library or native()
         self.handle = ctypes.c_void_p()
         self.library("gpucomp_open", os.fsencode(path), None, ctypes.byref(self.handle))
-        info = _ModelInfo(ctypes.sizeof(_ModelInfo))
+        info = ModelInfo(ctypes.sizeof(ModelInfo))
         self.library("gpucomp_describe", self.handle, ctypes.byref(info))
         self.info = info
         self.inputs = [self._tensor("gpucomp_input", k) for k in range(info.inputs)]
@@ -205,7 +205,7 @@ class Context:
     ) -> None:
         self.model, self.library, self.arena = model, model.library, arena
         sizes = [_Size(name.encode(), value) for name, value in (largest or {}).items()]
-        options = _Options(ctypes.sizeof(_Options), threads, None, arena_bytes)
+        options = Options(ctypes.sizeof(Options), threads, None, arena_bytes)
         if arena is not None:
             options.arena, options.arena_bytes = arena.ctypes.data, arena.nbytes
         options.largest, options.largest_count = (_Size * max(len(sizes), 1))(*sizes), len(sizes)

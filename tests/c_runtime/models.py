@@ -143,6 +143,13 @@ def any_size_feed(n: int, h: int, w: int) -> dict[str, np.ndarray]:
 
 
 @functools.cache
+def rows_of_any_number() -> tuple[Executable, Path]:
+    """A kernel whose groups are as many as the run has rows, and which takes milliseconds at the largest size."""
+    proto = model([node("Softmax", ["x"], ["y"], axis=-1)], [value("x", ["n", 1024])])
+    return saved("rows", gpucomp.compile(proto, target="cpu", shapes={"x": (Dim("n", 1, 8192), 1024)}))
+
+
+@functools.cache
 def generator() -> tuple[Executable, Path]:
     """A decoder, whose keys and values grow in the context."""
     batch, past = Dim("batch_size", 1, 4), Dim("past_sequence_length", 0, SIZES.positions)

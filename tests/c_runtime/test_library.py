@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 import gpucomp
+from gpucomp.artifact import manifest, plan
+from gpucomp.artifact.tensor_map import ELEMENT_BYTES
+from gpucomp.ir.run_numbers import MAGIC, SHIFT, SIZE
+from gpucomp.ir.types import NAMED
 from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, Native, build, folder, same_bits, shared
-from tests.c_runtime.models import any_size, any_size_feed, fixed
+from tests.c_runtime.models import any_size, any_size_feed, fixed, generator
 
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C compiler")
 ROOT = NATIVE.parents[1]
@@ -63,6 +67,25 @@ def test_every_code_is_documented():
     assert {code for code in codes if f"### GPC{code}:" not in page} == set()
 
 
+def test_what_a_manifest_may_say_is_what_python_lets_it_say():
+    text = TEXT[NATIVE / "src/manifest.c"]
+    found = {
+        name: tuple(re.findall(r'"([^"]*)"', values)) for name, values in re.findall(r"(\w+)\[\] = \{([^{}]*)\};", text)
+    }
+    kinds = (plan.INPUT, plan.OUTPUT, plan.WEIGHT, plan.TEMP, plan.COUNTER, plan.NUMBERS)
+
+    assert found["DEVICES"] == manifest.KINDS
+    assert found["LANGUAGES"] == manifest.LANGUAGES
+    assert found["BUFFER_KINDS"] == kinds
+    assert found["GIVEN_KINDS"] == (SIZE, MAGIC, SHIFT)
+    assert set(found["MAP_TYPES"]) == set(ELEMENT_BYTES)
+    assert set(found["DTYPE_NAMES"]) == {"", *NAMED}
+    assert (found["DTYPE_NAMES"][0], found["DTYPE_NAMES"][-1]) == (
+        "",
+        "string",
+    )  # both ends are left out where they are wrong
+
+
 def test_lines_and_files_are_short():
     assert {path.name for path, text in TEXT.items() if len(text.splitlines()) > 600} == set()
     assert {path.name for path, text in TEXT.items() if max(map(len, text.splitlines())) > 130} == set()
@@ -106,6 +129,22 @@ def test_the_tool_runs_files_of_numpy(tmp_path):
     assert same_bits({"y": np.load(tmp_path / "y.npy")}, exe.run(feeds[0]))
 
 
+def test_the_tool_runs_steps():
+    """A state of 64 rows: so many steps of one token fit, and a run that fails is told and not measured."""
+    tool, path = build("gpucomp-run", TOOLS, "-O1"), generator()[1]
+
+    def of(*arguments):
+        return subprocess.run([tool, path, *arguments], capture_output=True, text=True, check=False)
+
+    assert (done := of("--steps", "64")).returncode == 0, done.stderr
+    assert done.stdout == ""
+    for arguments in (("--steps", "65"), ("--steps", "3", "--bench", "62")):
+        done = of(*arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "GPC2118 state" in done.stderr
+    assert of("--steps", "3", "--bench", "61").stdout.startswith("61 runs: median")
+
+
 def test_the_tool_says_what_a_file_holds():
     tool = build("gpucomp-run", TOOLS, "-O1")
     done = subprocess.run([tool, any_size()[1]], capture_output=True, text=True, check=True)
@@ -122,6 +161,10 @@ def test_the_tool_says_what_a_file_holds():
         (["MODEL", "--input", "x=none.npy"], 1, "none.npy: cannot be opened"),
         (["MODEL", "--input", "x=MODEL"], 1, "not a .npy file"),
         (["MODEL", "--what", "3"], 2, "usage"),
+        (["MODEL", "--steps", "0"], 2, "usage"),
+        (["MODEL", "--bench", "x"], 2, "usage"),
+        (["MODEL", "--input", "image=x.npy"], 2, "the model has no input of this name"),
+        (["MODEL", "--output", "x=x.npy"], 2, "the model has no output of this name"),
     ],
 )
 def test_the_tool_refuses(arguments, status, told):

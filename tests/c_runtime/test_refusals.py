@@ -1,6 +1,7 @@
 """What the C runtime refuses: damaged files as Python does, and wrong calls, each with a code and a sentence."""
 
 import ctypes
+import hashlib
 import json
 import platform
 import subprocess
@@ -15,7 +16,18 @@ import pytest
 import gpucomp
 from gpucomp.artifact import container
 from gpucomp.errors import GpucompError
-from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, native
+from tests.c_runtime.library import (
+    COMPILERS,
+    NATIVE,
+    SOURCES,
+    Error,
+    Model,
+    ModelInfo,
+    NativeError,
+    Options,
+    build,
+    native,
+)
 from tests.c_runtime.models import any_size, any_size_feed, fixed, generator
 from tests.hostile.corpus import everything
 from tests.onnx_builders import model, node, value
@@ -108,6 +120,16 @@ def test_another_device(tmp_path):
 
     with pytest.raises(NativeError, match=r"GPC4102 .* is compiled for opencl, and this library runs models for cpu"):
         Model(tmp_path / "m.gpuc")
+
+    def change(plan):
+        plan |= {"kind": "hip", "target": "hip:gfx942"}
+        for kernel in plan["kernels"]:
+            kernel["language"] = "hip"
+
+    with pytest.raises(
+        NativeError, match=r"GPC4102 .* is compiled for hip:gfx942, and this library runs models for cpu"
+    ):
+        Model(sealed(tmp_path / "m.gpuc", tmp_path / "hip.gpuc", change))
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -203,6 +225,58 @@ def test_wrong_tensors():
     assert run(room) == "GPC2042"
 
 
+def test_sentences_of_wrong_tensors():
+    context = Model(any_size()[1]).context()
+    feed = any_size_feed(2, 8, 8)
+    arrays, two = context.arrays(feed), ctypes.c_size_t(2)
+    given = context.tensors(arrays)
+    with pytest.raises(NativeError, match=r"shape \['n', 3, 'h', 'w'\] expected, found \[2, 3, 64\]; for another"):
+        context.run(feed | {"x": feed["x"].reshape(2, 3, 64)})
+    with pytest.raises(NativeError, match="2 inputs expected, found 3"):
+        context.call("gpucomp_plan", given, ctypes.c_size_t(3))
+    with pytest.raises(NativeError, match="2 inputs expected, found NULL"):
+        context.call("gpucomp_plan", None, two)
+    given[1].size = 8
+    with pytest.raises(NativeError, match="input 1: a tensor from GPUCOMP_TENSOR_INIT expected, its size is 8"):
+        context.call("gpucomp_plan", given, two)
+    given[1].size, given[1].shape = given[0].size, None
+    with pytest.raises(NativeError, match=r"input 'b': shape \['n', 1, 1, 1\] expected, found none;"):
+        context.call("gpucomp_plan", given, two)
+
+
+class LaterInfo(ctypes.Structure):
+    """A structure of a later version, which has one field more."""
+
+    _fields_ = (("now", ModelInfo), ("later", ctypes.c_uint64))
+
+
+class LaterOptions(ctypes.Structure):
+    _fields_ = (("now", Options), ("later", ctypes.c_uint64))
+
+
+def test_structures_of_other_sizes():
+    opened = Model(any_size()[1])
+    info = LaterInfo(ModelInfo(ctypes.sizeof(LaterInfo)), 77)
+    native()("gpucomp_describe", opened.handle, ctypes.byref(info))
+    assert (info.now.inputs, info.now.size, info.later) == (2, ctypes.sizeof(LaterInfo), 77)
+    info.now.size = ctypes.sizeof(ModelInfo) - 8
+    assert code_of(lambda: native()("gpucomp_describe", opened.handle, ctypes.byref(info))) == "GPC2042"
+
+    options, context = LaterOptions(Options(ctypes.sizeof(LaterOptions), 1), 77), ctypes.c_void_p()
+    native()("gpucomp_context_create", opened.handle, ctypes.byref(options), ctypes.byref(context))
+    native().c.gpucomp_context_destroy(context)
+    for size in (0, 8, ctypes.sizeof(Options) - 8):
+        options.now.size = size
+        call = partial(native(), "gpucomp_context_create", opened.handle, ctypes.byref(options), ctypes.byref(context))
+        assert code_of(call) == "GPC2042"
+
+    path, pointer = bytes(any_size()[1]), ctypes.c_void_p()
+    for size, code in ((0, "GPC2042"), (8, "GPC2042"), (16, ""), (24, "")):
+        how = (ctypes.c_size_t * 3)(size, 1, 0)
+        assert code_of(partial(native(), "gpucomp_open", path, how, ctypes.byref(pointer))) == code
+        native().c.gpucomp_close(pointer)
+
+
 def test_two_threads_in_one_context():
     """The second one gets a code while the first one runs, and then neither has harmed the other."""
     exe, path, feeds = fixed("lstm_both_ways")
@@ -230,13 +304,98 @@ def test_two_threads_in_one_context():
     assert all((context.run(feeds[0])[name] == array).all() for name, array in exe.run(feeds[0]).items())
 
 
+def test_what_a_failed_call_was_to_make_is_null(tmp_path):
+    (tmp_path / "damaged.gpuc").write_bytes(fixed("digits")[1].read_bytes()[:-1])
+    calls: list[tuple[str, str, tuple[object, ...]]] = [
+        ("GPC2042", "gpucomp_open", (None, None)),
+        ("GPC7005", "gpucomp_open", (b"none.gpuc", None)),
+        ("GPC7001", "gpucomp_open", (bytes(tmp_path / "damaged.gpuc"), None)),
+        ("GPC2042", "gpucomp_open_memory", (ctypes.c_void_p(3), ctypes.c_size_t(9), None)),
+        ("GPC2042", "gpucomp_open_memory", (None, ctypes.c_size_t(9), None)),
+        ("GPC2042", "gpucomp_context_create", (None, None)),
+    ]
+    for code, name, arguments in calls:
+        pointer = ctypes.c_void_p(0x1234)
+        assert code_of(lambda: native()(name, *arguments, ctypes.byref(pointer))) == code  # noqa: B023
+        assert pointer.value is None, name
+
+
+@pytest.mark.parametrize("size", [0, 8, 24, 40])
+def test_a_damaged_file_is_refused_whatever_the_error_has_room_for(size, tmp_path):
+    path, pointer, told = tmp_path / "m.gpuc", ctypes.c_void_p(0x1234), Error(size, 77, b"untouched")
+    sealed(fixed("digits")[1], path, dict.clear)
+    assert native().c.gpucomp_open(bytes(path), None, ctypes.byref(pointer), ctypes.byref(told)) == 7004
+    assert pointer.value is None
+    assert (told.code, told.text[:12]) == ((77, b"untouched") if size < 28 else (7004, b"GPC7004 mani"))
+    for damaged in (path.read_bytes()[:-9], b"PK"):
+        path.write_bytes(damaged)
+        assert native().c.gpucomp_open(bytes(path), None, ctypes.byref(pointer), ctypes.byref(told)) == 7001
+    manifest_of(path, b"{,}")
+    assert native().c.gpucomp_open(bytes(path), None, ctypes.byref(pointer), ctypes.byref(told)) == 7004
+
+
+def manifest_of(path: Path, text: bytes) -> None:
+    """Give the file of digits another text as its manifest."""
+    members = container.read(fixed("digits")[1], sealed="manifest.json")
+    container.write(path, {name: [view] for name, view in ({**members, "manifest.json": memoryview(text)}).items()})
+
+
+def test_weights_whose_bytes_together_wrap(tmp_path):
+    """65536 weights of 2^48 bytes: the ends of the last ones, in 64 bits, lie within the file again."""
+    path = tmp_path / "m.gpuc"
+    members = {name: bytes(view) for name, view in container.read(fixed("straight")[1], sealed="manifest.json").items()}
+    description = json.loads(members["manifest.json"])
+    buffers = description["plan"]["buffers"]
+    one = next(buffer for buffer in buffers if buffer["kind"] == "weight")
+    buffers += [{**one, "name": f"z{k}", "dtype": "u8", "shape": [1 << 48], "nbytes": 1 << 48} for k in range(65536)]
+    header, position = [], 0
+    for k, buffer in enumerate(buffer for buffer in buffers if buffer["kind"] == "weight"):
+        begin, end = -(-position // 64) * 64 % 2**64, (-(-position // 64) * 64 + buffer["nbytes"]) % 2**64
+        if begin != position:
+            header.append(
+                f'"pad.{k}":{{"dtype":"U8","shape":[{begin - position}],"data_offsets":[{position},{begin}]}}'
+            )
+        shape = ",".join(map(str, buffer["shape"]))
+        header.append(
+            f'"{buffer["name"]}":{{"dtype":"{buffer["dtype"].upper()}","shape":[{shape}],"data_offsets":[{begin},{end}]}}'
+        )
+        position = end
+    text = ("{" + ",".join(header) + "}").encode()
+    text += b" " * (-(8 + len(text)) % 64)
+    before = members["weights.safetensors"]
+    body = before[8 + int.from_bytes(before[:8], "little") :]
+    members["weights.safetensors"] = weights = (
+        len(text).to_bytes(8, "little") + text + body[:position].ljust(position, b"\0")
+    )
+    description["members"]["weights.safetensors"] = {
+        "bytes": len(weights),
+        "sha256": hashlib.sha256(weights).hexdigest(),
+    }
+    members["manifest.json"] = json.dumps(description, separators=(",", ":")).encode()
+    container.write(path, {name: [view] for name, view in members.items()}, durable=False)
+
+    assert code_of(lambda: gpucomp.load(path), GpucompError) == "GPC7004"
+    with pytest.raises(NativeError, match=r"GPC7004 weights\.safetensors does not hold the weights"):
+        Model(path)
+
+
+def test_an_output_that_is_no_input_of_the_model(tmp_path):
+    def change(plan):
+        ghost = next(buffer for buffer in plan["buffers"] if buffer["kind"] == "input") | {"name": "ghost"}
+        plan["buffers"].append(ghost)
+        plan["outputs"].append(len(plan["buffers"]) - 1)
+        plan["output_names"].append("leak")
+
+    path = sealed(fixed("straight")[1], tmp_path / "m.gpuc", change)
+    told = r"GPC7004 manifest\.json: plan\.outputs: a buffer of kind input is no input of the model"
+    with pytest.raises(NativeError, match=told):
+        Model(path)
+    with pytest.raises(GpucompError, match=told):
+        gpucomp.load(path)
+
+
 def test_wrong_calls():
-    call, pointer = native(), ctypes.c_void_p()
-    assert code_of(lambda: call("gpucomp_open", None, None, ctypes.byref(pointer))) == "GPC2042"
-    assert code_of(
-        lambda: call("gpucomp_open_memory", ctypes.c_void_p(3), ctypes.c_size_t(9), None, ctypes.byref(pointer))
-    ) == ("GPC2042")
-    assert code_of(lambda: call("gpucomp_context_create", None, None, ctypes.byref(pointer))) == "GPC2042"
+    call = native()
     assert code_of(lambda: call("gpucomp_run", None, None, ctypes.c_size_t(0), None, ctypes.c_size_t(0))) == "GPC2042"
     opened = Model(generator()[1])
     assert code_of(lambda: opened.arena_bytes(nobody=3)) == "GPC2111"

@@ -12,7 +12,16 @@ from gpucomp.runtime import artifact
 from gpucomp.runtime.executable import Executable
 from tests.c_runtime import models
 from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
-from tests.c_runtime.models import any_size, any_size_declared, any_size_feed, filtered, fixed, generator, tokens
+from tests.c_runtime.models import (
+    any_size,
+    any_size_declared,
+    any_size_feed,
+    filtered,
+    fixed,
+    generator,
+    rows_of_any_number,
+    tokens,
+)
 
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C compiler")
 SIZES = [(1, 4, 1), (5, 64, 90), (2, 8, 33), (1, 4, 1), (3, 64, 17)]
@@ -36,6 +45,24 @@ def test_any_size(threads):
     for size in SIZES * 3:
         feed = any_size_feed(*size)
         assert same_bits(context.run(feed), exe.run(feed))
+
+
+def test_threads_share_runs_of_any_size():
+    exe, path = rows_of_any_number()
+    context = Model(path).context(threads=4)
+
+    for rows in (6000, 500, 8192, 1, 3000) * 3:
+        feed = {"x": models.RNG.standard_normal((rows, 1024)).astype(np.float32)}
+        assert same_bits(context.run(feed), exe.run(feed))
+
+
+def test_late_helpers_leave_the_next_plan_alone():
+    """The outputs of a run are unmapped after it, and the next plan has more tasks: whoever works on finds no memory."""
+    program = build("resized", [NATIVE.parents[1] / "tests/c_runtime/resized.c", *SOURCES], "-O2")
+    command = [program, rows_of_any_number()[1], "1024", "500", "8000", "4", "400"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "400 runs\n", "")
 
 
 def test_sizes_of_their_own_programs():

@@ -650,6 +650,10 @@ fixed("place", lambda f: f["plan"]["buffers"][0].update(shape=[{"place": 0}, 8])
 fixed("input_of_another_name", lambda f: f["plan"]["buffers"][0].update(name="q"))
 fixed("input_of_another_type", lambda f: f["plan"]["buffers"][0].update(dtype="i32"))
 fixed("output_of_another_name", lambda f: f["plan"].update(output_names=["y", "q"]))
+fixed("output_of_another_type", lambda f: f["plan"]["buffers"][f["plan"]["outputs"][0]].update(dtype="i32"))
+fixed("output_of_another_rank", lambda f: f["plan"]["buffers"][f["plan"]["outputs"][0]]["shape"].append(1))
+fixed("state_of_its_own", lambda f: f["plan"].update(
+    states=[{"input": "x", "output": "x_new", "axis": -1, "dim": "", "capacity": 0, "rows": 0, "why": ""}]))  # fmt: skip
 fixed("for_another_processor", lambda f: f["plan"].update(arch="x86-64-v4"))
 fixed("for_another_kind", lambda f: f["plan"].update(kind="cuda"))
 fixed("source_missing", lambda f: f["plan"]["kernels"][0].update(source="k9.ll"))

@@ -30,8 +30,9 @@
  * Trust. A file is checked as a whole before anything of it is used, so that a damaged file is an error. The machine code in
  * it is run all the same: open only files that you trust.
  *
- * Versions. Structures begin with their size, which the _INIT macros set: programs that were compiled with an older header go
- * on working. GPUCOMP_API_VERSION rises when functions or fields are added.
+ * Versions. Structures begin with their size, which the _INIT macros set, or the caller where there is none: fields are only
+ * added at the end, and programs that were compiled with an older header go on working. GPUCOMP_API_VERSION rises when functions
+ * or fields are added.
  */
 #ifndef GPUCOMP_H
 #define GPUCOMP_H
@@ -62,7 +63,7 @@ typedef struct gpucomp_error {
 } gpucomp_error;
 #define GPUCOMP_ERROR_INIT {sizeof(gpucomp_error), 0, ""}
 
-/* How to open a file. All zero is the default. */
+/* How to open a file. All zero but the size is the default. */
 typedef struct gpucomp_open_options {
     size_t size;
     /* 1: weights stay in the mapped file, whose pages all processes share. 0: weights of 2 MiB and more are copied into large
@@ -77,7 +78,7 @@ typedef struct gpucomp_size {
     int64_t value;
 } gpucomp_size;
 
-/* How to make a context. All zero is the default. */
+/* How to make a context. All zero but the size is the default. */
 typedef struct gpucomp_context_options {
     size_t size;
     /* Threads that a run may use, with the caller's own; 0: as many as the process may use. The context starts and keeps
@@ -144,7 +145,8 @@ const char *gpucomp_version(void);
 /* Open a compiled model: map the file, check every byte of it against its digests, check the manifest, load the machine code.
  * GPC7001..7024 for a file that is damaged or foreign; GPC7005 if it cannot be read; GPC5007 if this processor lacks
  * instructions that the code needs; GPC4102 for what only Python can run (operators on the host, strings, other devices), by
- * name; GPC5013 without memory. The file may be deleted afterwards, but must not be changed. Any thread. */
+ * name; GPC5011 if the system lets no memory be executable; GPC5013 without memory; GPC2042 without a path or options that are
+ * wrong. The file may be deleted afterwards, but must not be changed. Any thread. */
 int gpucomp_open(const char *path, const gpucomp_open_options *options, gpucomp_model **model, gpucomp_error *error);
 
 /* The same for a file in memory, which must be aligned to 64 bytes (else GPC2042), and must stay until gpucomp_close. */
@@ -170,12 +172,15 @@ const char *gpucomp_launch_name(const gpucomp_model *model, size_t number);
 const char *gpucomp_launch_kernel(const gpucomp_model *model, size_t number);
 
 /* How many bytes of arena a run at these sizes needs. Dimensions that are not named: the largest size there is.
- * GPC2111 for a size outside its range, GPC2113 for sizes that the file is not for. Allocates while it works. Any thread. */
+ * GPC2111 for a size outside its range, GPC2113 for sizes that the file is not for, GPC7024 for formulas that are damaged,
+ * GPC5013 without memory, GPC2042 for NULL. Allocates while it works. Any thread. */
 int gpucomp_arena_bytes(const gpucomp_model *model, const gpucomp_size *sizes, size_t count, uint64_t *bytes,
                         gpucomp_error *error);
 
-/* Make a context. GPC5013 if memory or threads are not available, GPC5020 if `options->arena` is too small for the
- * smallest run, GPC2042 for wrong options. The model must outlive it. Any thread. */
+/* Make a context. GPC5013 if memory or threads are not available; GPC5020 if `options->arena` is too small, where the model's
+ * sizes are fixed (else the run tells that needs more); GPC2042 for wrong options; GPC2111, 2113 for sizes in `largest` that are
+ * outside their range or that the file is not for; GPC7024 for formulas that are damaged. The model must outlive it. Any
+ * thread. */
 int gpucomp_context_create(const gpucomp_model *model, const gpucomp_context_options *options, gpucomp_context **context,
                            gpucomp_error *error);
 
@@ -185,12 +190,14 @@ void gpucomp_context_destroy(gpucomp_context *context);
 /* Run the model once. `inputs` and `outputs` are all of them, in the order of gpucomp_input and gpucomp_output. The results are
  * complete when the call returns. After an error the outputs are unchanged:
  *     GPC2037              another thread is in this context
- *     GPC2042              a wrong number of tensors, or data that is NULL or not aligned to its elements
+ *     GPC2042              a wrong number of tensors, a tensor whose size is not set, or data that is NULL or not aligned to
+ *                          its elements
  *     GPC2103              an input of a wrong shape or number of bytes
  *     GPC2111, 2112, 2113  sizes of dimensions: outside their range, not equal, not those that the file is for
  *     GPC2115, 2116        an output without room, or in the memory of another tensor
  *     GPC2118              a state without room
- *     GPC5020              an arena that is too small */
+ *     GPC5020              an arena that is too small
+ *     GPC7024              formulas of sizes that are damaged */
 int gpucomp_run(gpucomp_context *context, const gpucomp_tensor *inputs, size_t input_count, const gpucomp_tensor *outputs,
                 size_t output_count, gpucomp_error *error);
 

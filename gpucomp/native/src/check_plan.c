@@ -186,6 +186,23 @@ static bool all_there(struct list positions, size_t count)
     return true;
 }
 
+/* Whether outputs are there in a run: buffers of kind input are so only if they are inputs of the model. */
+static bool are_given(const struct plan *plan, struct store *store, bool *all)
+{
+    const struct buffer *buffers = ITEMS(plan->buffers, struct buffer);
+    bool *given = gcrt_new(store, plan->buffers.count, sizeof *given);
+    if (!given)
+        return false;
+    for (size_t k = 0; k < plan->inputs.count; k++)
+        given[ITEMS(plan->inputs, int64_t)[k]] = true;
+    *all = true;
+    for (size_t k = 0; k < plan->outputs.count; k++) {
+        int64_t position = ITEMS(plan->outputs, int64_t)[k];
+        *all = *all && (buffers[position].kind != INPUT || given[position]);
+    }
+    return true;
+}
+
 int gcrt_check_plan(const struct plan *plan, struct store *store, gpucomp_error *error);
 
 int gcrt_check_plan(const struct plan *plan, struct store *store, gpucomp_error *error)
@@ -208,6 +225,11 @@ int gcrt_check_plan(const struct plan *plan, struct store *store, gpucomp_error 
     for (size_t k = 0; k < plan->inputs.count; k++)
         if (buffers[ITEMS(plan->inputs, int64_t)[k]].kind != INPUT)
             return refuse_list(error, "inputs", "buffers of kind input expected");
+    bool given;
+    if (!are_given(plan, store, &given))
+        return gcrt_no_memory(error);
+    if (!given)
+        return refuse_list(error, "outputs", "a buffer of kind input is no input of the model");
     if (plan->output_names.count != plan->outputs.count)
         return refuse_list(error, "output_names", "one name for each output expected");
     for (size_t k = 0; k < plan->buffers.count; k++)

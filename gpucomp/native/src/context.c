@@ -144,8 +144,11 @@ int gcrt_form_at(gpucomp_context *context, const int64_t *sizes, struct form **f
             return code == GCRT_NOT_FOR_SIZES ? refuse_full(context, form, sizes, error) : code;
         if (form->arena_bytes > context->arena_bytes)
             return refuse_arena(context, form, error);
-        if (!form->planned && (code = gcrt_fill(form, context->model->second_cache, error)) != 0)
-            return code;
+        if (!form->planned) {
+            gcrt_withdraw(context->pool);
+            if ((code = gcrt_fill(form, context->model->second_cache, error)) != 0)
+                return code;
+        }
         gcrt_place(form, context->arena);
         memcpy(context->sizes, sizes, dims * sizeof *sizes);
         context->latest = form;
@@ -273,8 +276,11 @@ static int make(gpucomp_context *context, const gpucomp_context_options *options
     context->words[SLEEPS] = SPINS_TO_SLEEP;
     context->words[NAP_TIME] = NAP_MICROSECONDS;
     int code = 0;
-    for (size_t p = 0; p < model->program_count && code == 0; p++)
+    bool pooled = context->threads > 1; /* code of earlier versions takes a job even for one thread */
+    for (size_t p = 0; p < model->program_count && code == 0; p++) {
+        pooled = pooled || !model->programs[p].runner.alone;
         code = gcrt_make_form(&context->store, model, model->programs + p, context->threads, context->forms + p, error);
+    }
     int64_t *largest = context->sizes + dims;
     if (code == 0)
         code = gcrt_named_sizes(model, options->largest, options->largest_count, largest, error);
@@ -284,7 +290,7 @@ static int make(gpucomp_context *context, const gpucomp_context_options *options
         code = measure_states(context, largest, error);
     if (code == 0)
         code = reserve(context, options, error);
-    if (code == 0 && (context->threads > 1 || !model->programs->runner.alone) && !(context->pool = gcrt_pool(context->threads)))
+    if (code == 0 && pooled && !(context->pool = gcrt_pool(context->threads)))
         code = gcrt_fail(error, GCRT_NO_MEMORY, "cpu: %d threads are not available", context->threads);
     struct form *form;
     memset(context->sizes, 0, dims * sizeof *context->sizes);
@@ -298,11 +304,17 @@ int gpucomp_context_create(const gpucomp_model *model, const gpucomp_context_opt
 {
     static const gpucomp_context_options usual = GPUCOMP_CONTEXT_OPTIONS_INIT;
     gcrt_clear(error);
+    if (context)
+        *context = NULL;
     if (!model || !context)
         return gcrt_fail(error, GCRT_WRONG_CALL, "gpucomp_context_create: a model, and where the context goes, expected");
-    *context = NULL;
-    options = options ? options : &usual;
-    if (options->size < sizeof usual || options->threads < 0 || (options->largest_count && !options->largest))
+    gpucomp_context_options whole = usual; /* what an older program does not know is as usual */
+    if (options && options->size >= GCRT_END(gpucomp_context_options, largest_count))
+        memcpy(&whole, options, options->size < sizeof whole ? options->size : sizeof whole);
+    else if (options)
+        whole.size = 0;
+    options = &whole;
+    if (!options->size || options->threads < 0 || (options->largest_count && !options->largest))
         return gcrt_fail(error, GCRT_WRONG_CALL,
                          "gpucomp_context_create: options from GPUCOMP_CONTEXT_OPTIONS_INIT, 0 or more threads, "
                          "and sizes where they are counted, expected");

@@ -98,6 +98,10 @@ static inline int64_t gcrt_value(const struct form *form, struct number number)
 struct pool *gcrt_pool(int threads);
 void gcrt_end_pool(struct pool *pool);
 
+/* Take the latest job back, before its table changes: a helper that wakes late finds none, and none is in it any more. Epochs
+ * are not enough: until the next run begins, a table says more tasks than the run before it had. */
+void gcrt_withdraw(struct pool *pool);
+
 /* Run a range of a form by `threads` threads, which are the caller and helpers of the pool. */
 void gcrt_run_range(struct gpucomp_context *context, struct form *form, struct range range, int threads);
 

@@ -8,29 +8,40 @@ const char *gpucomp_version(void) { return GPUCOMP_VERSION; }
 
 static int too_large(gpucomp_error *error, const char *what, size_t number, size_t count)
 {
-    return gcrt_fail(error, GCRT_WRONG_CALL, "%s %zu: the model has %zu, and a structure from its _INIT macro is expected", what,
+    return gcrt_fail(error, GCRT_WRONG_CALL, "%s %zu: the model has %zu, and a structure whose size is set is expected", what,
                      number, count);
 }
+
+/* Give a caller as much of a structure as its own has room for: an older program's ends earlier, a newer one's later. */
+static void give(void *to, size_t size, void *made, size_t bytes)
+{
+    memcpy(made, &size, sizeof size); /* both begin with it */
+    memcpy(to, made, size < bytes ? size : bytes);
+}
+
+static bool is_whole(const gpucomp_tensor_info *info) { return info && info->size >= GCRT_END(gpucomp_tensor_info, bytes); }
 
 int gpucomp_describe(const gpucomp_model *model, gpucomp_model_info *info, gpucomp_error *error)
 {
     gcrt_clear(error);
-    if (!model || !info || info->size < sizeof *info)
+    if (!model || !info || info->size < GCRT_END(gpucomp_model_info, arena_bytes))
         return gcrt_fail(error, GCRT_WRONG_CALL, "gpucomp_describe: a model, and a structure whose size is set, expected");
     const struct plan *plan = &model->programs->plan;
-    info->name = plan->model.at;
-    info->target = plan->target.at;
-    info->processor = plan->arch.at;
-    info->inputs = model->input_count;
-    info->outputs = model->output_count;
-    info->states = model->state_count;
-    info->dims = model->open.dim_count;
-    info->kernels = plan->kernels.count;
-    info->launches = plan->launches.count;
-    info->fixed = model->program_count - 1;
-    info->weight_bytes = model->weight_bytes;
-    info->code_bytes = model->programs->image.code_bytes;
-    info->arena_bytes = model->open.dim_count ? 0 : (uint64_t)plan->arena_bytes;
+    gpucomp_model_info made = {0};
+    made.name = plan->model.at;
+    made.target = plan->target.at;
+    made.processor = plan->arch.at;
+    made.inputs = model->input_count;
+    made.outputs = model->output_count;
+    made.states = model->state_count;
+    made.dims = model->open.dim_count;
+    made.kernels = plan->kernels.count;
+    made.launches = plan->launches.count;
+    made.fixed = model->program_count - 1;
+    made.weight_bytes = model->weight_bytes;
+    made.code_bytes = model->programs->image.code_bytes;
+    made.arena_bytes = model->open.dim_count ? 0 : (uint64_t)plan->arena_bytes;
+    give(info, info->size, &made, sizeof made);
     return 0;
 }
 
@@ -63,42 +74,48 @@ static void describe(const gpucomp_model *model, const struct buffer *buffer, co
 int gpucomp_input(const gpucomp_model *model, size_t number, gpucomp_tensor_info *info, gpucomp_error *error)
 {
     gcrt_clear(error);
-    if (!model || !info || info->size < sizeof *info || number >= model->input_count)
+    if (!model || !is_whole(info) || number >= model->input_count)
         return too_large(error, "input", number, model ? model->input_count : 0);
+    gpucomp_tensor_info made = {0};
     const struct plan *plan = &model->programs->plan;
     const struct buffer *buffer = ITEMS(plan->buffers, struct buffer) + ITEMS(plan->inputs, int64_t)[model->inputs[number]];
-    describe(model, buffer, buffer->name.at, info);
+    describe(model, buffer, buffer->name.at, &made);
+    give(info, info->size, &made, sizeof made);
     return 0;
 }
 
 int gpucomp_output(const gpucomp_model *model, size_t number, gpucomp_tensor_info *info, gpucomp_error *error)
 {
     gcrt_clear(error);
-    if (!model || !info || info->size < sizeof *info || number >= model->output_count)
+    if (!model || !is_whole(info) || number >= model->output_count)
         return too_large(error, "output", number, model ? model->output_count : 0);
+    gpucomp_tensor_info made = {0};
     const struct plan *plan = &model->programs->plan;
     size_t own = model->outputs[number];
     describe(model, ITEMS(plan->buffers, struct buffer) + ITEMS(plan->outputs, int64_t)[own],
-             ITEMS(plan->output_names, struct text)[own].at, info);
+             ITEMS(plan->output_names, struct text)[own].at, &made);
     struct list shown = model->open.outputs ? model->open.outputs[own] : (struct list){NULL, 0};
-    for (size_t d = 0; d < shown.count && d < info->rank; d++)
-        if (ITEMS(shown, struct shown)[d].name.at && !info->axes[d].name)
-            info->axes[d].name = ITEMS(shown, struct shown)[d].name.at;
+    for (size_t d = 0; d < shown.count && d < made.rank; d++)
+        if (ITEMS(shown, struct shown)[d].name.at && !made.axes[d].name)
+            made.axes[d].name = ITEMS(shown, struct shown)[d].name.at;
+    give(info, info->size, &made, sizeof made);
     return 0;
 }
 
 int gpucomp_state(const gpucomp_model *model, size_t number, gpucomp_tensor_info *info, gpucomp_error *error)
 {
     gcrt_clear(error);
-    if (!model || !info || info->size < sizeof *info || number >= model->state_count)
+    if (!model || !is_whole(info) || number >= model->state_count)
         return too_large(error, "state", number, model ? model->state_count : 0);
+    gpucomp_tensor_info made = {0};
     const struct plan *plan = &model->programs->plan;
     const struct state *state = ITEMS(plan->states, struct state) + number;
     const struct buffer *buffer = ITEMS(plan->buffers, struct buffer) + ITEMS(plan->inputs, int64_t)[model->states[number]];
-    describe(model, buffer, buffer->name.at, info);
+    describe(model, buffer, buffer->name.at, &made);
     for (size_t d = 0; state->axis >= 0 && d < model->open.dim_count; d++)
         if (gcrt_same(model->open.dims[d].name, state->dim))
-            info->axes[state->axis] = axis_of(model->open.dims + d);
+            made.axes[state->axis] = axis_of(model->open.dims + d);
+    give(info, info->size, &made, sizeof made);
     return 0;
 }
 

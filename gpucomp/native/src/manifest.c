@@ -48,8 +48,8 @@ static const char *const DTYPE_NAMES[] = {"", "f64", "f32", "f16", "bf16", "i64"
                                           "bool", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "i4", "u4", "i2", "u2",
                                           "f4e2m1fn", "f8e8m0fnu", "string"};
 static const char *const BUFFER_KINDS[] = {"input", "output", "weight", "temp", "counter", "numbers"};
-static const char *const DEVICES[] = {"cpu", "opencl", "cuda"};
-static const char *const LANGUAGES[] = {"llvm", "opencl", "cuda"};
+static const char *const DEVICES[] = {"cpu", "opencl", "cuda", "hip"};
+static const char *const LANGUAGES[] = {"llvm", "opencl", "cuda", "hip"};
 static const char *const GIVEN_KINDS[] = {"size", "magic", "shift"};
 static const char *const MAP_TYPES[] = {"f16", "bf16", "f32", "tf32", "i8"};
 
@@ -99,7 +99,7 @@ static const struct spec MAPS = {.form = LIST, .high = 16, .element = &MAP, .byt
 
 static const struct spec GROUPS = LISTED(OPEN_COUNT, struct number, 3, 3), ITEM = NUMBER(1, 65536);
 static const struct spec ITEM_COUNTS = LISTED(ITEM, int64_t, 3, 3), SHARED = NUMBER(0, (int64_t)1 << 24);
-static const struct spec LANGUAGE = ONE_OF(LANGUAGES, 3);
+static const struct spec LANGUAGE = ONE_OF(LANGUAGES, COUNT(LANGUAGES));
 static const struct spec ARITHMETIC = ONE_OF(DTYPE_NAMES, DTYPE_COUNT); /* or none, but no strings */
 static const struct spec SCHEDULE = {.form = TABLE, .low = 1, .element = &SCHEDULE_NUMBER}; /* low: keys are names of gpucomp's */
 static const struct spec GIVEN_SPEC = {.form = GIVEN};
@@ -148,7 +148,7 @@ static const struct spec KERNELS = LISTED(KERNEL, struct kernel, 0, MOST_ITEMS);
 static const struct spec LAUNCHES = LISTED(LAUNCH, struct launch, 0, MOST_ITEMS);
 static const struct spec REPEATS = LISTED(REPEAT, struct repeat, 0, MOST_ITEMS);
 static const struct spec STATES = LISTED(STATE, struct state, 0, MOST_ITEMS);
-static const struct spec DEVICE = ONE_OF(DEVICES, 3);
+static const struct spec DEVICE = ONE_OF(DEVICES, COUNT(DEVICES));
 static const struct spec CONTAINERS = {.form = TABLE, .element = &NAMES_SPEC, .bytes = sizeof(struct named)};
 static const struct field PLAN_FIELDS[] = {
     {"target", &TEXT_SPEC, AT(plan, target), false},

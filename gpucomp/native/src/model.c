@@ -163,7 +163,19 @@ static int check_kernels(struct loading *loading)
     return 0;
 }
 
-/* Whether the inputs of a plan for one set of sizes are those of the general one at these sizes. */
+static bool is_alike(const struct buffer *own, const struct buffer *other)
+{
+    return own->dtype == other->dtype && own->shape.count == other->shape.count;
+}
+
+static bool is_same_state(const struct state *own, const struct state *other)
+{
+    return gcrt_same(own->input, other->input) && gcrt_same(own->output, other->output) && own->axis == other->axis &&
+           gcrt_same(own->dim, other->dim);
+}
+
+/* Whether the inputs of a plan for one set of sizes are those of the general one at these sizes, and outputs and states are like
+ * its own: runs index by both. */
 static bool is_of_the_model(const gpucomp_model *model, const struct program *fixed)
 {
     const struct plan *whole = &model->programs->plan, *plan = &fixed->plan;
@@ -171,11 +183,15 @@ static bool is_of_the_model(const gpucomp_model *model, const struct program *fi
                 plan->device == whole->device && gcrt_same(plan->target, whole->target) && gcrt_same(plan->arch, whole->arch) &&
                 plan->states.count == whole->states.count;
     for (size_t k = 0; same && k < plan->outputs.count; k++)
-        same = gcrt_same(ITEMS(plan->output_names, struct text)[k], ITEMS(whole->output_names, struct text)[k]);
+        same = gcrt_same(ITEMS(plan->output_names, struct text)[k], ITEMS(whole->output_names, struct text)[k]) &&
+               is_alike(ITEMS(plan->buffers, struct buffer) + ITEMS(plan->outputs, int64_t)[k],
+                        ITEMS(whole->buffers, struct buffer) + ITEMS(whole->outputs, int64_t)[k]);
+    for (size_t k = 0; same && k < plan->states.count; k++)
+        same = is_same_state(ITEMS(plan->states, struct state) + k, ITEMS(whole->states, struct state) + k);
     for (size_t k = 0; same && k < plan->inputs.count; k++) {
         const struct buffer *own = ITEMS(plan->buffers, struct buffer) + ITEMS(plan->inputs, int64_t)[k];
         const struct buffer *other = ITEMS(whole->buffers, struct buffer) + ITEMS(whole->inputs, int64_t)[k];
-        same = gcrt_same(own->name, other->name) && own->dtype == other->dtype && own->shape.count == other->shape.count;
+        same = gcrt_same(own->name, other->name) && is_alike(own, other);
         for (size_t d = 0; same && d < own->shape.count; d++) {
             struct number wanted = ITEMS(other->shape, struct number)[d];
             same = ITEMS(own->shape, struct number)[d].value == (wanted.open ? fixed->sizes[wanted.value] : wanted.value);
@@ -367,7 +383,7 @@ static int load(struct loading *loading, const uint8_t *data, size_t bytes)
     loading->description = gcrt_json(&loading->scratch, (const char *)manifest->data, (size_t)manifest->bytes, MANIFEST,
                                      loading->error);
     if (!loading->description)
-        return loading->error ? loading->error->code : GCRT_WRONG_MANIFEST;
+        return loading->error->code;
     code = check_schema(loading);
     if (code == 0)
         code = read_plans(loading);
@@ -395,14 +411,14 @@ static int load(struct loading *loading, const uint8_t *data, size_t bytes)
 static int opened(gpucomp_model *model, const uint8_t *data, size_t bytes, const gpucomp_open_options *options,
                   gpucomp_model **found, gpucomp_error *error)
 {
-    gpucomp_error own = GPUCOMP_ERROR_INIT; /* so that codes are known without the caller's */
-    struct loading loading = {.model = model, .error = error ? error : &own};
-    bool keep_mapped = options && options->size >= sizeof *options && options->keep_mapped;
+    gpucomp_error own = GPUCOMP_ERROR_INIT; /* so that codes are known whatever the caller's is */
+    struct loading loading = {.model = model, .error = &own};
     model->second_cache = gcrt_second_cache();
-    model->keep_mapped = keep_mapped;
+    model->keep_mapped = options && options->keep_mapped;
     int code = load(&loading, data, bytes);
     gcrt_free(&loading.scratch);
     if (code) {
+        gcrt_tell(error, &own);
         gpucomp_close(model);
         return code;
     }
@@ -410,12 +426,19 @@ static int opened(gpucomp_model *model, const uint8_t *data, size_t bytes, const
     return 0;
 }
 
+static bool is_whole(const gpucomp_open_options *options)
+{
+    return !options || options->size >= GCRT_END(gpucomp_open_options, keep_mapped);
+}
+
 int gpucomp_open(const char *path, const gpucomp_open_options *options, gpucomp_model **model, gpucomp_error *error)
 {
     gcrt_clear(error);
-    if (!path || !model)
-        return gcrt_fail(error, GCRT_WRONG_CALL, "gpucomp_open: a path, and where the model goes, expected");
-    *model = NULL;
+    if (model)
+        *model = NULL;
+    if (!path || !model || !is_whole(options))
+        return gcrt_fail(error, GCRT_WRONG_CALL,
+                         "gpucomp_open: a path, where the model goes, and options from GPUCOMP_OPEN_OPTIONS_INIT or none, expected");
     gpucomp_model *made = calloc(1, sizeof *made);
     if (!made)
         return gcrt_no_memory(error);
@@ -432,11 +455,12 @@ int gpucomp_open_memory(const void *data, size_t bytes, const gpucomp_open_optio
                         gpucomp_error *error)
 {
     gcrt_clear(error);
-    if (!data || !model || (uintptr_t)data % FILE_ALIGNMENT)
+    if (model)
+        *model = NULL;
+    if (!data || !model || (uintptr_t)data % FILE_ALIGNMENT || !is_whole(options))
         return gcrt_fail(error, GCRT_WRONG_CALL,
-                         "gpucomp_open_memory: memory aligned to %d bytes, and where the model goes, expected",
-                         FILE_ALIGNMENT);
-    *model = NULL;
+                         "gpucomp_open_memory: memory aligned to %d bytes, where the model goes, and options from "
+                         "GPUCOMP_OPEN_OPTIONS_INIT or none, expected", FILE_ALIGNMENT);
     gpucomp_model *made = calloc(1, sizeof *made);
     if (!made)
         return gcrt_no_memory(error);

@@ -5,7 +5,7 @@
 #include "json.h"
 
 enum kind_of_buffer { INPUT, OUTPUT, WEIGHT, TEMP, COUNTER, NUMBERS };
-enum device { ON_CPU, ON_OPENCL, ON_CUDA };
+enum device { ON_CPU, ON_OPENCL, ON_CUDA, ON_HIP };
 enum given { GIVEN_SIZE, GIVEN_MAGIC, GIVEN_SHIFT };
 
 /* A whole number, or in a plan for any size the place of a formula. */

@@ -37,10 +37,11 @@ struct helper {
 struct pool {
     _Alignas(GCRT_LINE) _Atomic uint64_t bell; /* rises with every job; helpers listen to it */
     _Alignas(GCRT_LINE) pthread_mutex_t lock;
-    pthread_cond_t wake;
-    struct job job;
+    pthread_cond_t wake, left;
+    struct job job; /* without a runner: there is none */
     bool ends;
     uint64_t epoch;
+    int inside; /* helpers that have taken a job and are not through with it */
     int helpers;
     struct helper *helper;
 };
@@ -68,17 +69,33 @@ static void *help(void *given)
             pthread_cond_wait(&pool->wake, &pool->lock);
         heard = atomic_load_explicit(&pool->bell, memory_order_relaxed);
         struct job job = pool->job;
-        bool ends = pool->ends;
+        bool ends = pool->ends, works = job.runner && !ends;
+        pool->inside += works;
         pthread_mutex_unlock(&pool->lock);
         if (ends)
             return NULL;
-        if (job.runner->help)
-            ((help_function *)job.runner->help)(job.table, job.range.first, job.range.last, job.words, helper->number,
-                                                job.threads,
-                                                job.epoch, NULL, job.loops, (void *)&pool->bell, (int64_t)heard, LISTENS, 0);
-        else
-            enter(&job, helper->number);
+        if (!works)
+            continue;
+        enter(&job, helper->number);
+        pthread_mutex_lock(&pool->lock);
+        if (--pool->inside == 0)
+            pthread_cond_signal(&pool->left);
+        pthread_mutex_unlock(&pool->lock);
+        if (job.runner->help) /* no launches: it only listens, and the job's table may change meanwhile */
+            ((help_function *)job.runner->help)(job.table, 0, 0, job.words, helper->number, job.threads, job.epoch, NULL,
+                                                job.loops, (void *)&pool->bell, (int64_t)heard, LISTENS, 0);
     }
+}
+
+void gcrt_withdraw(struct pool *pool)
+{
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    pool->job.runner = NULL;
+    while (pool->inside)
+        pthread_cond_wait(&pool->left, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 struct pool *gcrt_pool(int threads)
@@ -93,6 +110,7 @@ struct pool *gcrt_pool(int threads)
     *pool = (struct pool){.helper = helpers};
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
+    pthread_cond_init(&pool->left, NULL);
     for (int k = 1; k < threads; k++) {
         struct helper *helper = helpers + pool->helpers;
         *helper = (struct helper){.pool = pool, .number = k};
@@ -117,6 +135,7 @@ void gcrt_end_pool(struct pool *pool)
     for (int k = 0; k < pool->helpers; k++)
         pthread_join(pool->helper[k].thread, NULL);
     pthread_cond_destroy(&pool->wake);
+    pthread_cond_destroy(&pool->left);
     pthread_mutex_destroy(&pool->lock);
     free(pool->helper);
     free(pool);

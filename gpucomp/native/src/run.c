@@ -24,15 +24,41 @@ static const struct buffer *input_buffer(const gpucomp_model *model, size_t numb
     return ITEMS(plan->buffers, struct buffer) + ITEMS(plan->inputs, int64_t)[number];
 }
 
-static int wrong_shape(const struct buffer *buffer, const gpucomp_tensor *tensor, gpucomp_error *error)
+static int wrong_shape(const gpucomp_model *model, const struct buffer *buffer, const gpucomp_tensor *tensor,
+                       gpucomp_error *error)
 {
-    char found[200] = "";
+    char expected[400] = "", found[200] = "";
     size_t at = 0;
+    for (size_t d = 0; d < buffer->shape.count && at < sizeof expected; d++) {
+        struct number extent = ITEMS(buffer->shape, struct number)[d];
+        const char *comma = d ? ", " : "";
+        if (extent.open)
+            at += (size_t)snprintf(expected + at, sizeof expected - at, "%s%s", comma,
+                                   QUOTE(model->open.dims[extent.value].name));
+        else
+            at += (size_t)snprintf(expected + at, sizeof expected - at, "%s%lld", comma, (long long)extent.value);
+    }
+    at = 0;
     for (size_t d = 0; tensor->shape && d < tensor->rank && at < sizeof found; d++)
         at += (size_t)snprintf(found + at, sizeof found - at, "%s%lld", d ? ", " : "", (long long)tensor->shape[d]);
     return gcrt_fail(error, GCRT_WRONG_SHAPE,
-                     "input %s: another shape expected, found [%s]; for another shape compile the model for it",
-                     QUOTE(buffer->name), tensor->shape ? found : "none");
+                     "input %s: shape [%s] expected, found %s%s%s; for another shape compile the model for it",
+                     QUOTE(buffer->name), expected, tensor->shape ? "[" : "", tensor->shape ? found : "none",
+                     tensor->shape ? "]" : "");
+}
+
+/* The tensors of a run: as many as the model has, with their sizes set. `what` is "input" or "output". */
+static int check_tensors(const gpucomp_tensor *tensors, size_t count, size_t expected, const char *what, gpucomp_error *error)
+{
+    if (count != expected)
+        return gcrt_fail(error, GCRT_WRONG_CALL, "%zu %ss expected, found %zu", expected, what, count);
+    if (count && !tensors)
+        return gcrt_fail(error, GCRT_WRONG_CALL, "%zu %ss expected, found NULL", expected, what);
+    for (size_t k = 0; k < count; k++)
+        if (tensor_at(tensors, k)->size != tensors->size || tensors->size < GCRT_END(gpucomp_tensor, rank))
+            return gcrt_fail(error, GCRT_WRONG_CALL, "%s %zu: a tensor from GPUCOMP_TENSOR_INIT expected, its size is %zu", what, k,
+                             tensor_at(tensors, k)->size);
+    return 0;
 }
 
 /* Note the size of a dimension that an extent of an input has. */
@@ -62,7 +88,7 @@ static int check_input(const gpucomp_model *model, const struct buffer *buffer, 
         struct number extent = ITEMS(buffer->shape, struct number)[d];
         int64_t size = tensor->shape ? tensor->shape[d] : extent.value;
         if (size < 0 || (!tensor->shape && extent.open))
-            return wrong_shape(buffer, tensor, error);
+            return wrong_shape(model, buffer, tensor, error);
         if (extent.open) {
             int code = take_size(model, buffer, d, (size_t)extent.value, size, sizes, error);
             if (code)
@@ -72,7 +98,7 @@ static int check_input(const gpucomp_model *model, const struct buffer *buffer, 
         bytes = gcrt_times(bytes, size);
     }
     if (!fits)
-        return wrong_shape(buffer, tensor, error);
+        return wrong_shape(model, buffer, tensor, error);
     if (!with_data)
         return 0;
     if ((uint64_t)bytes != tensor->bytes)
@@ -89,8 +115,9 @@ static int find_sizes(gpucomp_context *context, const gpucomp_tensor *inputs, si
                       gpucomp_error *error)
 {
     const gpucomp_model *model = context->model;
-    if (count != model->input_count || (count && (!inputs || inputs->size < sizeof *inputs)))
-        return gcrt_fail(error, GCRT_WRONG_CALL, "%zu inputs expected, found %zu", model->input_count, count);
+    int wrong = check_tensors(inputs, count, model->input_count, "input", error);
+    if (wrong)
+        return wrong;
     for (size_t d = 0; d < model->open.dim_count; d++)
         sizes[d] = -1;
     for (size_t k = 0; k < count; k++) {
@@ -117,8 +144,9 @@ static int check_outputs(const gpucomp_context *context, const struct form *form
 {
     const gpucomp_model *model = context->model;
     const struct plan *plan = &form->program->plan;
-    if (count != model->output_count || (count && (!outputs || outputs->size < sizeof *outputs)))
-        return gcrt_fail(error, GCRT_WRONG_CALL, "%zu outputs expected, found %zu", model->output_count, count);
+    int wrong = check_tensors(outputs, count, model->output_count, "output", error);
+    if (wrong)
+        return wrong;
     for (size_t k = 0; k < count; k++) {
         const gpucomp_tensor *tensor = tensor_at(outputs, k);
         const struct buffer *buffer = ITEMS(plan->buffers, struct buffer) + output_buffer(form, model->outputs[k]);

@@ -9,6 +9,7 @@
 #define PIECE (64u << 10)
 #define MOST_QUOTED 120 /* characters, as in gpucomp.errors */
 #define ALIGNMENT 16
+#define SMALLEST_ERROR (offsetof(gpucomp_error, text) + 16) /* room for the code and some of its sentence */
 
 struct piece {
     struct piece *before;
@@ -120,7 +121,7 @@ struct quoted gcrt_quote(struct text text)
 
 int gcrt_fail(gpucomp_error *error, int code, const char *format, ...)
 {
-    if (!error || error->size < offsetof(gpucomp_error, text) + 16)
+    if (!error || error->size < SMALLEST_ERROR)
         return code;
     size_t room = error->size - offsetof(gpucomp_error, text);
     error->code = code;
@@ -133,6 +134,14 @@ int gcrt_fail(gpucomp_error *error, int code, const char *format, ...)
     return code;
 }
 
+void gcrt_tell(gpucomp_error *error, const gpucomp_error *own)
+{
+    if (!error || error->size < SMALLEST_ERROR)
+        return;
+    error->code = own->code;
+    snprintf(error->text, error->size - offsetof(gpucomp_error, text), "%s", own->text);
+}
+
 int gcrt_no_memory(gpucomp_error *error)
 {
     return gcrt_fail(error, GCRT_NO_MEMORY, "cpu: memory is not available");
@@ -140,7 +149,7 @@ int gcrt_no_memory(gpucomp_error *error)
 
 void gcrt_clear(gpucomp_error *error)
 {
-    if (error && error->size > offsetof(gpucomp_error, text)) {
+    if (error && error->size >= SMALLEST_ERROR) {
         error->code = 0;
         error->text[0] = 0;
     }

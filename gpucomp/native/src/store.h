@@ -67,7 +67,11 @@ struct quoted gcrt_quote(struct text text);
 /* Note an error of this code in `error`, which may be NULL; returns the code. */
 int gcrt_fail(gpucomp_error *error, int code, const char *format, ...);
 int gcrt_no_memory(gpucomp_error *error);
+void gcrt_tell(gpucomp_error *error, const gpucomp_error *own); /* copy as much as fits */
 void gcrt_clear(gpucomp_error *error);
+
+/* Where a structure of the caller ended in the first version of the interface, of which `last` was the last field. */
+#define GCRT_END(type, last) (offsetof(type, last) + sizeof(((type *)0)->last))
 
 /* a * b, or INT64_MAX if that is more. Neither is negative. */
 int64_t gcrt_times(int64_t a, int64_t b);

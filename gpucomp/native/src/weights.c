@@ -98,12 +98,12 @@ static void put_tensor(struct header *header, const struct weight *weight)
     put_offsets(header, weight->begin, weight->begin + (uint64_t)weight->buffer->nbytes);
 }
 
-/* Write the header and place the tensors; the bytes behind the header. */
-static uint64_t put_header(struct header *header, struct weight **weights, size_t count)
+/* Write the header and place the tensors; the bytes behind the header. It stops once there are more than `most`. */
+static uint64_t put_header(struct header *header, struct weight **weights, size_t count, uint64_t most)
 {
-    uint64_t position = 0;
+    uint64_t position = 0; /* a buffer has at most 2^48 bytes, so that no sum wraps before it is compared */
     put(header, "{", 1);
-    for (size_t k = 0; k < count; k++) {
+    for (size_t k = 0; k < count && position <= most; k++) {
         uint64_t begin = gcrt_up(position, TENSOR_ALIGNMENT), gap = begin - position;
         if (k)
             put(header, ",", 1);
@@ -200,7 +200,7 @@ int gcrt_weights(gpucomp_model *model, const struct member *member, gpucomp_erro
     bool whole = code == 0 && member->bytes >= 8;
     if (whole) {
         struct header header = {member->data + 8, member->data + member->bytes, 0, true};
-        uint64_t bytes = put_header(&header, first, unique), stated = 0;
+        uint64_t bytes = put_header(&header, first, unique, member->bytes), stated = 0;
         for (int k = 8; k--;)
             stated = stated << 8 | member->data[k];
         whole = header.same && stated == header.written && member->bytes - 8 - header.written == bytes;

@@ -3,11 +3,13 @@
  *     gpucomp-run model.gpuc                                         what the file holds
  *     gpucomp-run model.gpuc --input x=x.npy --output y=y.npy        one run
  *     gpucomp-run model.gpuc --input x=x.npy --bench 100             latency of 100 runs after one that warms up
+ *     gpucomp-run model.gpuc --steps 10                              ten runs on the same inputs, which a state goes on from
  *
  * An input without a file gets zeros, of the smallest sizes that the model allows. Exit status: 0, 1 if the model or a file is
  * wrong, 2 if the command line is. */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +24,7 @@ struct arguments {
     const char *model;
     const char *inputs[MOST_FILES], *outputs[MOST_FILES]; /* NAME=FILE */
     size_t input_count, output_count;
-    int threads, runs, steps;
+    int threads, runs, steps; /* -1: not given */
 };
 
 struct arrays {
@@ -169,14 +171,18 @@ static int by_value(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-static int bench(gpucomp_context *context, const struct arrays *inputs, const struct arrays *outputs, int runs)
+static int bench(gpucomp_context *context, const char *name, const struct arrays *inputs, const struct arrays *outputs, int runs)
 {
+    gpucomp_error error = GPUCOMP_ERROR_INIT;
     double *times = calloc((size_t)runs, sizeof *times);
     if (!times)
         return fail("no memory", "times");
     for (int k = 0; k < runs; k++) {
         double begin = now_us();
-        gpucomp_run(context, inputs->tensors, inputs->count, outputs->tensors, outputs->count, NULL);
+        if (gpucomp_run(context, inputs->tensors, inputs->count, outputs->tensors, outputs->count, &error)) {
+            free(times);
+            return fail(error.text, name);
+        }
         times[k] = now_us() - begin;
     }
     qsort(times, (size_t)runs, sizeof *times, by_value);
@@ -204,12 +210,12 @@ static int run(const struct arguments *arguments, const gpucomp_model *model, gp
         return fail(error.text, arguments->model);
     if (prepare_outputs(context, model, outputs))
         return 1;
-    for (int step = 0; step < arguments->steps; step++)
+    for (int step = 0; step < (arguments->steps < 0 ? 1 : arguments->steps); step++)
         if (gpucomp_run(context, inputs->tensors, inputs->count, outputs->tensors, outputs->count, &error))
             return fail(error.text, arguments->model);
     if (write_outputs(arguments, model, outputs))
         return 1;
-    return arguments->runs > 0 ? bench(context, inputs, outputs, arguments->runs) : 0;
+    return arguments->runs > 0 ? bench(context, arguments->model, inputs, outputs, arguments->runs) : 0;
 }
 
 static void release(struct arrays *arrays)
@@ -228,6 +234,28 @@ static int usage(void)
     return 2;
 }
 
+/* A number of at least `least`, or -1. */
+static int number(const char *text, int least)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    return *text && !*end && value >= least && value <= 1000000000 ? (int)value : -1;
+}
+
+/* Whether the model has all the inputs or outputs that were named. */
+static int check_names(const gpucomp_model *model, const char *const *given, size_t count, bool output)
+{
+    gpucomp_tensor_info info = {.size = sizeof info};
+    for (size_t k = 0; k < count; k++) {
+        bool found = false;
+        for (size_t n = 0; !found && !(output ? gpucomp_output : gpucomp_input)(model, n, &info, NULL); n++)
+            found = file_of(given + k, 1, info.name) != NULL;
+        if (!found)
+            return fail(output ? "the model has no output of this name" : "the model has no input of this name", given[k]) + 1;
+    }
+    return 0;
+}
+
 static int parse(int count, char **given, struct arguments *arguments)
 {
     for (int k = 1; k < count; k++) {
@@ -238,18 +266,21 @@ static int parse(int count, char **given, struct arguments *arguments)
         }
         if (!value)
             return usage();
+        bool wrong = false;
         k++;
         if (strcmp(option, "--input") == 0 && arguments->input_count < MOST_FILES && strchr(value, '='))
             arguments->inputs[arguments->input_count++] = value;
         else if (strcmp(option, "--output") == 0 && arguments->output_count < MOST_FILES && strchr(value, '='))
             arguments->outputs[arguments->output_count++] = value;
         else if (strcmp(option, "--threads") == 0)
-            arguments->threads = (int)strtol(value, NULL, 10);
+            wrong = (arguments->threads = number(value, 0)) < 0;
         else if (strcmp(option, "--steps") == 0)
-            arguments->steps = (int)strtol(value, NULL, 10);
+            wrong = (arguments->steps = number(value, 1)) < 0;
         else if (strcmp(option, "--bench") == 0)
-            arguments->runs = (int)strtol(value, NULL, 10);
+            wrong = (arguments->runs = number(value, 1)) < 0;
         else
+            wrong = true;
+        if (wrong)
             return usage();
     }
     return arguments->model ? 0 : usage();
@@ -257,7 +288,7 @@ static int parse(int count, char **given, struct arguments *arguments)
 
 int main(int count, char **given)
 {
-    struct arguments arguments = {.steps = 1};
+    struct arguments arguments = {.steps = -1, .runs = -1};
     int code = parse(count, given, &arguments);
     if (code)
         return code;
@@ -265,8 +296,11 @@ int main(int count, char **given)
     gpucomp_model *model;
     if (gpucomp_open(arguments.model, NULL, &model, &error))
         return fail(error.text, arguments.model);
-    if (!arguments.input_count && !arguments.output_count && !arguments.runs) {
+    if (!arguments.input_count && !arguments.output_count && arguments.runs < 0 && arguments.steps < 0) {
         code = describe(model);
+    } else if ((code = check_names(model, arguments.inputs, arguments.input_count, false)) != 0 ||
+               (code = check_names(model, arguments.outputs, arguments.output_count, true)) != 0) {
+        ; /* told */
     } else {
         gpucomp_context_options options = GPUCOMP_CONTEXT_OPTIONS_INIT;
         gpucomp_context *context;
