@@ -95,11 +95,16 @@ class Built:
         return math.prod(self.source.geometry.items)
 
 
-def build(name: str, arch: str) -> Built:
-    """The kernel ``name`` with the schedule that ``compile`` would choose for it."""
+def build(name: str, arch: str, schedule: Mapping[str, int] | None = None) -> Built:
+    """The kernel ``name`` with the schedule that ``compile`` would choose for it, or with another one of that engine's.
+
+    ``schedule`` must pack constants as the chosen one does.
+    """
     target = target_of(arch)
     kernel = KERNELS[name](target)
     choice = choose(kernel, engines_of(kernel, target.features), target.limits, target.device)
+    if schedule is not None:
+        choice = replace(choice, schedule=schedule)
     family = choice.family
     if choice.packing:
         kernel = pack(kernel, choice.packing).kernel

@@ -243,6 +243,8 @@ LIMITS = {
     ("attention 4096 d64 f16", "sm_80"): (5.8, 0.56),
     ("attention 4096 d64 f16", "sm_90a"): (5.8, 0.48),
 }
+# The gate is for the loop of one tile. The analytic model may prefer another: bench/results/machine_code.md has what it takes.
+TILES = {"attention 4096 d64 f16": {"warps": 4, "tile_n": 64, "splits": 1}}
 STRAIGHT = {  # instructions of the whole kernel, and of the shortest way to its first load
     ("softmax 4096x1024 f16", "sm_80"): (570, 16),
     ("softmax 4096x1024 f16", "sm_90a"): (1030, 18),
@@ -256,7 +258,7 @@ STRAIGHT = {  # instructions of the whole kernel, and of the shortest way to its
 def test_a_main_loop_has_no_more_instructions_and_is_no_less_busy_than_it_was(name, arch):
     most, least = LIMITS[name, arch]
 
-    row = read(build(name, arch))
+    row = read(build(name, arch, TILES.get(name)))
 
     assert row.loop is not None
     assert row.spills == 0

@@ -438,7 +438,8 @@ int gpucomp_open(const char *path, const gpucomp_open_options *options, gpucomp_
         *model = NULL;
     if (!path || !model || !is_whole(options))
         return gcrt_fail(error, GCRT_WRONG_CALL,
-                         "gpucomp_open: a path, where the model goes, and options from GPUCOMP_OPEN_OPTIONS_INIT or none, expected");
+                         "gpucomp_open: a path, where the model goes, and options from "
+                         "GPUCOMP_OPEN_OPTIONS_INIT or none, expected");
     gpucomp_model *made = calloc(1, sizeof *made);
     if (!made)
         return gcrt_no_memory(error);

@@ -56,7 +56,8 @@ static int check_tensors(const gpucomp_tensor *tensors, size_t count, size_t exp
         return gcrt_fail(error, GCRT_WRONG_CALL, "%zu %ss expected, found NULL", expected, what);
     for (size_t k = 0; k < count; k++)
         if (tensor_at(tensors, k)->size != tensors->size || tensors->size < GCRT_END(gpucomp_tensor, rank))
-            return gcrt_fail(error, GCRT_WRONG_CALL, "%s %zu: a tensor from GPUCOMP_TENSOR_INIT expected, its size is %zu", what, k,
+            return gcrt_fail(error, GCRT_WRONG_CALL,
+                             "%s %zu: a tensor from GPUCOMP_TENSOR_INIT expected, its size is %zu", what, k,
                              tensor_at(tensors, k)->size);
     return 0;
 }
