@@ -234,9 +234,9 @@ def limits(name: str, start: float) -> tuple[float, float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("bench.measured.fit", __doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--fit", nargs="+", required=True, metavar="FILE:DEVICE")
-    parser.add_argument("--test", nargs="*", default=[], metavar="FILE:DEVICE")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the files of measurements")
+    parser.add_argument("--fit", nargs="+", required=True, metavar="FILE:DEVICE", help="what the numbers are fitted to")
+    parser.add_argument("--test", nargs="*", default=[], metavar="FILE:DEVICE", help="what they are tried on")
     parser.add_argument(
         "--numbers",
         nargs="+",
@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="NAME",
         help=f"what is fitted: {', '.join((*NAMES, *OWN))}",
     )
-    parser.add_argument("--problems", type=int, default=120, metavar="N")
+    parser.add_argument("--problems", type=int, default=120, metavar="N", help="most problems of a file")
     options = parser.parse_args(arguments)
     data = [collected(options.folder, name, options.problems) for name in options.fit]
     first = data[0].device
