@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpucomp.expr.core import Expr, Load, hole, load, loads, reduces, substitute, transform, var
+from gpucomp.expr.core import Expr, Load, hole, load, loads, reduces, substitute, var
 from gpucomp.expr.simplify import coefficient, flatten, same_form, simplify, unflatten
 from gpucomp.ir.graph import Value
 from gpucomp.ir.size import Size
@@ -19,6 +19,7 @@ from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.rename import canonical
+from gpucomp.kernel.splice import Renumbering
 from gpucomp.kernel.step import BETWEEN, KernelStep, Step, is_step_of
 from gpucomp.refusal import Refusal
 
@@ -137,23 +138,20 @@ def _of_partial(step: KernelStep[Rowwise], value: Value, partial: dict[str, Valu
     needed = dict.fromkeys(partial[s.op] for s in body.statistics)
     inputs = (*(v for v in step.inputs if v is not value), *needed)
     values = (*inputs, *step.outputs)
-    place = {old: values.index(v) for old, v in enumerate((*step.inputs, *step.outputs)) if v is not value}
+    old = enumerate((*step.inputs, *step.outputs))
+    new = Renumbering({number: values.index(v) for number, v in old if v is not value})
     axes = tuple(var(f"c{d}", extent) for d, extent in enumerate(next(iter(needed)).shape))
-
-    def renumbered(expr: Expr) -> Expr:
-        return transform(expr, lambda n: load(place[n.source], n.index, n.dtype) if isinstance(n, Load) else None)
 
     statistics = tuple(
         replace(s, value=load(values.index(partial[s.op]), axes, s.value.dtype)) for s in body.statistics
     )
-    stores = tuple(replace(s.mapped(renumbered), target=place[s.target]) for s in kernel.stores)
     made = Kernel(
         kernel.family,
         tuple(v.type for v in values),
         kernel.outputs,
         Rowwise((), axes, statistics, body.row_stores),
-        stores,
+        new.stores(kernel.stores),
         kernel.label,
-        frozenset(place[k] for k in kernel.constants),
+        new.known(kernel.constants),
     )
     return KernelStep(step.name, canonical(made), inputs, step.outputs, step.nodes, step.why, step.prologue)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Type, Value
-from gpucomp.codegen.llvm.ir.printer import LaneValue
+from gpucomp.codegen.llvm.ir.printer import LaneValue, Printer
 from gpucomp.codegen.llvm.loops.nest import (
     Entry,
     FlatStore,
@@ -28,6 +28,7 @@ from gpucomp.codegen.llvm.loops.nest import (
 )
 from gpucomp.device.target import Target
 from gpucomp.expr.core import REDUCTIONS, Call, Expr, Hole, Var, hole, identity_of, substitute, walk
+from gpucomp.expr.lower import Operand
 from gpucomp.ir.size import at_most, bounds, hint, is_one, is_zero
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel, Rowwise, Statistic
@@ -79,17 +80,25 @@ class _Rows:
         return lower(exprs, [*axes, *holes], self.schedule["unroll"])
 
     def store(self, stores: Sequence[FlatStore], program: Program, width: int, mask: Value | None) -> None:
-        printer = self.entry.printer(program, self.bound, width, mask)
-        for i, store in enumerate(stores):
-            printer.store(store.target, program.results[2 * i], program.results[2 * i + 1])
+        _write(self.entry.printer(program, self.bound, width, mask), stores, program.results)
 
     def identity(self, statistic: Statistic, width: int) -> Value:
         dtype = statistic.hole.dtype
         return arithmetic.constant(self.code, identity_of(statistic.op, dtype), dtype, width)
 
 
+def _spelled(stores: Sequence[FlatStore]) -> list[Expr]:
+    """The offset and the value of each store, in the order in which ``_write`` takes their results."""
+    return [e for s in stores for e in (s.offset, s.value)]
+
+
+def _write(printer: Printer, stores: Sequence[FlatStore], results: Sequence[Operand]) -> None:
+    for store, offset, value in zip(stores, results[::2], results[1::2], strict=True):
+        printer.store(store.target, offset, value)
+
+
 def _store_program(work: _Rows, stores: Sequence[FlatStore], axes: Sequence[Expr]) -> Program:
-    return work.program([e for s in stores for e in (s.offset, s.value)], axes, work.holes)
+    return work.program(_spelled(stores), axes, work.holes)
 
 
 @dataclass(frozen=True)
@@ -179,17 +188,18 @@ class _Columns:
         axes = [*work.rows, *work.cols]
         self.groups = _independent(work.statistics)
         self.reciprocals = _multiplied(work)
-        self.stores_early = len(self.groups) == 1 and not _uses(
-            [e for s in work.stores for e in (s.offset, s.value)], work.holes
-        )
-        self.kept = None if self.stores_early else _keep(work, self.width)
+        together = len(self.groups) == 1 and not _uses(_spelled(work.stores), work.holes)
+        self.early = work.stores if together else []  # in the pass of the statistics
+        self.kept = None if self.early else _keep(work, self.width)
+        self.later = [] if self.early else work.stores
         more = [*self.reciprocals.values(), *([self.kept.hole] if self.kept else [])]
-        early = [e for s in work.stores for e in (s.value, s.offset)] if self.stores_early else []
         self.programs = [
-            work.program([*(work.statistics[k].value for k in group), *early], axes, work.holes[: group[0]])
+            work.program(
+                [*(work.statistics[k].value for k in group), *_spelled(self.early)], axes, work.holes[: group[0]]
+            )
             for group in self.groups
         ]
-        self.elements = _store_program(work, work.stores, [*axes, *more])
+        self.elements = _store_program(work, self.later, [*axes, *more])
         self.once = _store_program(work, work.row_stores, work.rows)
 
     def emit(self) -> int:
@@ -216,7 +226,7 @@ class _Columns:
                     self.bound[self.reciprocals[stat.hole]] = self.code.const(1.0, total.type) / total
         if work.row_stores:
             work.store(work.row_stores, self.once, 0, None)
-        if work.stores and not self.stores_early:
+        if self.later:
             with self.entry.nested(self.outer, self.bound):
                 self.entry.chunks(0, self.inner.extent, self.width, self._element, self.inner.extent)
 
@@ -245,17 +255,14 @@ class _Columns:
         values = [printer.lanes(result) for result in program.results[: len(group)]]
         if self.kept and self.kept.statistic in group:
             self.code.store(values[group.index(self.kept.statistic)], self.kept.address(at), 4)
-        if self.stores_early:
-            results = program.results[len(group) :]
-            for store, value, offset in zip(self.work.stores, results[::2], results[1::2], strict=True):
-                printer.store(store.target, offset, value)
+        _write(printer, self.early, program.results[len(group) :])
         return values
 
     def _element(self, at: Value, mask: Value | None) -> None:
         self.bound[self.inner] = lane_index(at, self.width)
         if self.kept:
             self.bound[self.kept.hole] = self.code.load(self.kept.address(at), Type("float", self.width), 4)
-        self.work.store(self.work.stores, self.elements, self.width, mask)
+        self.work.store(self.later, self.elements, self.width, mask)
 
 
 def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
