@@ -16,6 +16,7 @@ import numpy as np
 
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import TEMP, Buffer, Plan
+from gpucomp.device.target import not_run
 from gpucomp.errors import DeviceError, InputError, UsageError, quote, several
 from gpucomp.ir.state import State
 from gpucomp.runtime import artifact
@@ -32,7 +33,6 @@ from gpucomp.runtime.pending import Pending, begin
 from gpucomp.runtime.states import States, StateSpec, begun_with, held_by, refuse_one_size, state_spec
 from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.workers import available_threads
-from gpucomp.targets import not_run
 
 if TYPE_CHECKING:
     from gpucomp.runtime.context import Context

@@ -26,8 +26,8 @@ from typing import Any, Protocol
 
 from gpucomp import config
 from gpucomp.artifact.plan import Plan
-from gpucomp.device.target import Target
-from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
+from gpucomp.device.target import Target, not_run
+from gpucomp.errors import KernelBuildError, UsageError, quote
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.stages import Progress
@@ -95,15 +95,6 @@ def require_device(target: Target) -> None:
         _module("opencl").device_of(target)
     if target.kind == "cuda":
         _module("cuda").require_gpu()
-
-
-def not_run(kind: str) -> DeviceError:
-    """The error for a model of a kind in ``COMPILED_ONLY`` that is to run."""
-    return DeviceError(
-        f"gpucomp compiles for {kind} and does not run what it compiled: {kind} has no runtime yet. An AMD GPU runs models "
-        "through its OpenCL driver: --target opencl",
-        code="GPC5021",
-    )
 
 
 class Begun(Protocol):

@@ -224,14 +224,14 @@ l117.end:
   %v140 = shufflevector <4 x float> %v138, <4 x float> %v138, <2 x i32> <i32 2, i32 3>
   %v141 = fcmp ogt <2 x float> %v139, %v140
   %v142 = fcmp uno <2 x float> %v139, %v139
-  %v143 = or <2 x i1> %v141, %v142
-  %v144 = select <2 x i1> %v143, <2 x float> %v139, <2 x float> %v140
+  %v143 = select <2 x i1> %v141, <2 x float> %v139, <2 x float> %v140
+  %v144 = select <2 x i1> %v142, <2 x float> %v139, <2 x float> %v143
   %v145 = shufflevector <2 x float> %v144, <2 x float> %v144, <1 x i32> <i32 0>
   %v146 = shufflevector <2 x float> %v144, <2 x float> %v144, <1 x i32> <i32 1>
   %v147 = fcmp ogt <1 x float> %v145, %v146
   %v148 = fcmp uno <1 x float> %v145, %v145
-  %v149 = or <1 x i1> %v147, %v148
-  %v150 = select <1 x i1> %v149, <1 x float> %v145, <1 x float> %v146
+  %v149 = select <1 x i1> %v147, <1 x float> %v145, <1 x float> %v146
+  %v150 = select <1 x i1> %v148, <1 x float> %v145, <1 x float> %v149
   %v151 = extractelement <1 x float> %v150, i32 0
   %v152 = getelementptr float, ptr %s4, i64 %l109.i
   store float %v151, ptr %v152

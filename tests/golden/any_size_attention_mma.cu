@@ -56,7 +56,8 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
 
   // load the queries and the first keys
   #pragma unroll
-  for (int access = id; access < 64; access += 32) {
+  for (int trip = 0; trip < 2; ++trip) {
+    const int access = id + trip * 32;
     const int q_at = access % 4, line = access / 4;
     int q_span = first_row + line;
     if (q_span > size6) q_span = size6;
@@ -66,7 +67,8 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
   }
   gc_cp_async_commit();
   #pragma unroll
-  for (int access = id; access < 256; access += 32) {
+  for (int trip = 0; trip < 8; ++trip) {
+    const int access = id + trip * 32;
     const int k_at = access % 4, line = access / 4;
     int k_span = 0 + line;
     if (k_span > size7) k_span = size7;
@@ -82,7 +84,8 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
     gc_cp_async_wait<0>();
     __syncthreads();
     #pragma unroll
-    for (int access = id; access < 128; access += 32) {
+    for (int trip = 0; trip < 4; ++trip) {
+      const int access = id + trip * 32;
       const int v_at = access % 2, line = access / 2;
       int v_span = first_column + line;
       if (v_span > size7) v_span = size7;
@@ -116,7 +119,8 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
     __syncthreads();
     if (first_column + 64 < columns) {
       #pragma unroll
-      for (int access = id; access < 256; access += 32) {
+      for (int trip = 0; trip < 8; ++trip) {
+        const int access = id + trip * 32;
         const int k_at = access % 4, line = access / 4;
         int k_span = first_column + 64 + line;
         if (k_span > size7) k_span = size7;
@@ -139,19 +143,18 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
         float& weight = s[j / 2][i * 2 + j % 2];
         const int col = first_column + j / 2 * 8 + my_pair + j % 2;
         const float dot = weight;
-        const float s2 = dot * 0.17677669f;
+        const float s2 = dot * 0.25503486f;
         const float s3 = col <= sr0 ? s2 : (-__int_as_float(0x7f800000));
         const float s4 = col < size1 ? s3 : (-__int_as_float(0x7f800000));
         weight = s4;
-        highest = weight > highest ? weight : highest;
+        highest = fmaxf(highest, weight);
       }
       #pragma unroll
       for (int lanes = 1; lanes < 4; lanes *= 2) {
-        const float other = gc_shfl_xor(highest, lanes);
-        highest = other > highest ? other : highest;
+        highest = fmaxf(highest, gc_shfl_xor(highest, lanes));
       }
       const float shift = highest == (-__int_as_float(0x7f800000)) ? 0.0f : highest;
-      const float factor = gc_exp2((top[i] - shift) * 1.442695f);
+      const float factor = gc_exp2(top[i] - shift);
       top[i] = highest;
       total[i] *= factor;
       #pragma unroll
@@ -159,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
       #pragma unroll
       for (int j = 0; j < 16; ++j) {
         float& weight = s[j / 2][i * 2 + j % 2];
-        weight = gc_exp2((weight - shift) * 1.442695f);
+        weight = gc_exp2(weight - shift);
         total[i] += weight;
       }
     }

@@ -44,8 +44,8 @@ l19.body:
   %v26 = load <8 x float>, ptr %s13
   %v27 = fcmp ogt <8 x float> %v26, %v25
   %v28 = fcmp uno <8 x float> %v26, %v26
-  %v29 = or <8 x i1> %v27, %v28
-  %v30 = select <8 x i1> %v29, <8 x float> %v26, <8 x float> %v25
+  %v29 = select <8 x i1> %v27, <8 x float> %v26, <8 x float> %v25
+  %v30 = select <8 x i1> %v28, <8 x float> %v26, <8 x float> %v29
   store <8 x float> %v30, ptr %s13
   %l19.next = add nuw nsw i64 %l19.i, 1
   %v31 = icmp slt i64 %l19.next, 2

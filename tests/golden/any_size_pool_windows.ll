@@ -39,14 +39,14 @@ w14.then:
   %v24 = load <8 x float>, ptr %v22, align 4
   %v25 = fcmp ogt <8 x float> %v23, %v24
   %v26 = fcmp uno <8 x float> %v23, %v23
-  %v27 = or <8 x i1> %v25, %v26
-  %v28 = select <8 x i1> %v27, <8 x float> %v23, <8 x float> %v24
+  %v27 = select <8 x i1> %v25, <8 x float> %v23, <8 x float> %v24
+  %v28 = select <8 x i1> %v26, <8 x float> %v23, <8 x float> %v27
   %v29 = getelementptr float, ptr %v22, i64 8
   %v30 = load <8 x float>, ptr %v29, align 4
   %v31 = fcmp ogt <8 x float> %v28, %v30
   %v32 = fcmp uno <8 x float> %v28, %v28
-  %v33 = or <8 x i1> %v31, %v32
-  %v34 = select <8 x i1> %v33, <8 x float> %v28, <8 x float> %v30
+  %v33 = select <8 x i1> %v31, <8 x float> %v28, <8 x float> %v30
+  %v34 = select <8 x i1> %v32, <8 x float> %v28, <8 x float> %v33
   store <8 x float> %v34, ptr %s9
   br label %w14.end
 w14.end:
@@ -68,14 +68,14 @@ w39.then:
   %v49 = load <8 x float>, ptr %v47, align 4
   %v50 = fcmp ogt <8 x float> %v48, %v49
   %v51 = fcmp uno <8 x float> %v48, %v48
-  %v52 = or <8 x i1> %v50, %v51
-  %v53 = select <8 x i1> %v52, <8 x float> %v48, <8 x float> %v49
+  %v52 = select <8 x i1> %v50, <8 x float> %v48, <8 x float> %v49
+  %v53 = select <8 x i1> %v51, <8 x float> %v48, <8 x float> %v52
   %v54 = getelementptr float, ptr %v47, i64 8
   %v55 = load <8 x float>, ptr %v54, align 4
   %v56 = fcmp ogt <8 x float> %v53, %v55
   %v57 = fcmp uno <8 x float> %v53, %v53
-  %v58 = or <8 x i1> %v56, %v57
-  %v59 = select <8 x i1> %v58, <8 x float> %v53, <8 x float> %v55
+  %v58 = select <8 x i1> %v56, <8 x float> %v53, <8 x float> %v55
+  %v59 = select <8 x i1> %v57, <8 x float> %v53, <8 x float> %v58
   store <8 x float> %v59, ptr %s9
   br label %w39.end
 w39.end:

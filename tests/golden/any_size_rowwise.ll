@@ -30,8 +30,8 @@ l7.body:
   %v13 = load <8 x float>, ptr %s6
   %v14 = fcmp ogt <8 x float> %v13, %v12
   %v15 = fcmp uno <8 x float> %v13, %v13
-  %v16 = or <8 x i1> %v14, %v15
-  %v17 = select <8 x i1> %v16, <8 x float> %v13, <8 x float> %v12
+  %v16 = select <8 x i1> %v14, <8 x float> %v13, <8 x float> %v12
+  %v17 = select <8 x i1> %v15, <8 x float> %v13, <8 x float> %v16
   store <8 x float> %v17, ptr %s6
   %l7.next = add nuw nsw i64 %l7.i, 8
   %v18 = icmp slt i64 %l7.next, 8
@@ -42,20 +42,20 @@ l7.end:
   %v21 = shufflevector <8 x float> %v19, <8 x float> %v19, <4 x i32> <i32 4, i32 5, i32 6, i32 7>
   %v22 = fcmp ogt <4 x float> %v20, %v21
   %v23 = fcmp uno <4 x float> %v20, %v20
-  %v24 = or <4 x i1> %v22, %v23
-  %v25 = select <4 x i1> %v24, <4 x float> %v20, <4 x float> %v21
+  %v24 = select <4 x i1> %v22, <4 x float> %v20, <4 x float> %v21
+  %v25 = select <4 x i1> %v23, <4 x float> %v20, <4 x float> %v24
   %v26 = shufflevector <4 x float> %v25, <4 x float> %v25, <2 x i32> <i32 0, i32 1>
   %v27 = shufflevector <4 x float> %v25, <4 x float> %v25, <2 x i32> <i32 2, i32 3>
   %v28 = fcmp ogt <2 x float> %v26, %v27
   %v29 = fcmp uno <2 x float> %v26, %v26
-  %v30 = or <2 x i1> %v28, %v29
-  %v31 = select <2 x i1> %v30, <2 x float> %v26, <2 x float> %v27
+  %v30 = select <2 x i1> %v28, <2 x float> %v26, <2 x float> %v27
+  %v31 = select <2 x i1> %v29, <2 x float> %v26, <2 x float> %v30
   %v32 = shufflevector <2 x float> %v31, <2 x float> %v31, <1 x i32> <i32 0>
   %v33 = shufflevector <2 x float> %v31, <2 x float> %v31, <1 x i32> <i32 1>
   %v34 = fcmp ogt <1 x float> %v32, %v33
   %v35 = fcmp uno <1 x float> %v32, %v32
-  %v36 = or <1 x i1> %v34, %v35
-  %v37 = select <1 x i1> %v36, <1 x float> %v32, <1 x float> %v33
+  %v36 = select <1 x i1> %v34, <1 x float> %v32, <1 x float> %v33
+  %v37 = select <1 x i1> %v35, <1 x float> %v32, <1 x float> %v36
   %v38 = extractelement <1 x float> %v37, i32 0
   store <8 x float> splat (float 0x0000000000000000), ptr %s39
   %v41 = icmp slt i64 0, 8
