@@ -39,8 +39,8 @@ from bench.models import MODELS, build, inputs
 from bench.options import parser_of
 from gpucomp.cli.compare import multiplies_bytes, onnxruntime_session
 from gpucomp.cli.measure import machine
+from gpucomp.device.isa import KNOWN
 from gpucomp.device.processor import flags
-from gpucomp.targets.isa import KNOWN
 
 
 def opened(path: str, batch: int) -> onnx.ModelProto:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.device import processor
+from gpucomp.device.isa import isa_of
 from gpucomp.errors import UsageError, quote
 from gpucomp.export.layout import ALIGNMENT, Layout, layout_of
 from gpucomp.export.names import CTensor, commented, members, picture_in, project_name
@@ -24,7 +25,6 @@ from gpucomp.kernels_templates.render import environment
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.targets import cpu, resolve
-from gpucomp.targets.isa import isa_of
 
 TOLERANCE = 1e-3  # of the largest number, where results were recorded by code for another processor
 HALF_TOLERANCE = 2e-2  # of numbers with 16 bits

@@ -27,6 +27,7 @@ from gpucomp.artifact.elf import Image
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.device import processor
+from gpucomp.device.isa import require_loads
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, large_pages
@@ -41,7 +42,6 @@ from gpucomp.runtime.runner import Call, Notes, Runner
 from gpucomp.runtime.stopping import Stop
 from gpucomp.runtime.trial import Trial
 from gpucomp.runtime.workers import LARGEST_POOL, Bell, available_threads, workers
-from gpucomp.targets.isa import require_loads
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
 SPINS_TO_SLEEP = SPINS + 20  # each spin beyond SPINS yields to another thread

@@ -26,12 +26,12 @@ from typing import Any, Protocol
 
 from gpucomp import config
 from gpucomp.artifact.plan import Plan
+from gpucomp.device.isa import require_loads
 from gpucomp.device.target import Target, not_run
 from gpucomp.errors import KernelBuildError, UsageError, quote
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.stages import Progress
-from gpucomp.targets.isa import require_loads
 
 MODULES = {
     "cpu": "gpucomp.targets.cpu",

@@ -13,12 +13,12 @@ from gpucomp import config
 from gpucomp.artifact.elf import undefined_symbols
 from gpucomp.codegen.llvm.ir.launch_list import RUNNER, probes
 from gpucomp.device import processor
+from gpucomp.device.isa import ISAS, KNOWN, LLVM_FEATURES, LLVM_NAMES, isa_of
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote, several
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import llvm_object, processors
 from gpucomp.targets.cache import KernelCache
-from gpucomp.targets.isa import ISAS, KNOWN, LLVM_FEATURES, LLVM_NAMES, isa_of
 from gpucomp.targets.llvm_build import Build
 
 

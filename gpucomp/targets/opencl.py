@@ -13,11 +13,11 @@ from gpucomp.device.device import AMD as AMD_DEVICES
 from gpucomp.device.device import OPENCL as DEVICES
 from gpucomp.device.device import without_dots
 from gpucomp.device.fences import STATEMENTS
+from gpucomp.device.isa import X86_64
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, UsageError, quote
 from gpucomp.extras import install
-from gpucomp.targets.isa import X86_64
 
 FLAVOURS = {
     "generic": Limits(

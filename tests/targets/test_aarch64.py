@@ -17,11 +17,11 @@ from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.device import processor
+from gpucomp.device.isa import AARCH64
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.kernel.interpreter import expected
 from gpucomp.runtime.runner import Runner
 from gpucomp.targets import cpu
-from gpucomp.targets.isa import AARCH64
 from testing.kernels import add_relu, matmul
 from testing.template_cases import CASES
 from testing.tolerance import assert_matches

@@ -16,6 +16,7 @@ from gpucomp import config
 from gpucomp.artifact.elf import LINKED, Image, split, undefined_symbols
 from gpucomp.artifact.relocations import MACHINES
 from gpucomp.codegen.llvm import emit
+from gpucomp.device.isa import ISAS
 from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, UsageError
 from gpucomp.expr.core import axes_of, call, hole, load, var
@@ -25,7 +26,6 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cpu, llvm_build, llvm_object
 from gpucomp.targets.cache import KernelCache
-from gpucomp.targets.isa import ISAS
 from tests.native import default_schedule
 
 

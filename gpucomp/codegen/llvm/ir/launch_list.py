@@ -15,7 +15,7 @@ CHAINS = 12  # chains of dependent multiply-adds; more than latency times throug
 STEPS = 4096  # multiply-adds of each chain in a task
 COPIED_AT_ONCE = 4  # vectors
 
-# PAUSE and CYCLES are placeholders for text that depends on the instruction set (gpucomp.targets.isa)
+# PAUSE and CYCLES are placeholders for text that depends on the instruction set (gpucomp.device.isa)
 RUNNER = """
 ; Launch l of the table is { ptr entry, ptr arguments, i64 tasks, ptr state }. Thread t of n owns the tasks from tasks * t / n
 ; to tasks * (t + 1) / n. It has the same part of the result in every launch, so much of what it reads is in its own cache.
