@@ -8,7 +8,9 @@ are triple, processor and features.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import BinaryIO
 
@@ -16,6 +18,9 @@ import llvmlite.binding as llvm
 
 OPTIMIZATION = 2  # of instruction selection
 MAX_FRAME = 1 << 28  # bytes
+AS_WRITTEN = "!gpucomp.addresses.as.written = !{}"  # in a module: its loops need no strength reduction
+
+_option = threading.Lock()  # LLVM's options are those of the process
 
 
 @cache
@@ -61,15 +66,31 @@ def optimised(text: str, triple: str, machine: llvm.TargetMachine) -> llvm.Modul
     return module
 
 
+@contextmanager
+def selecting(text: str) -> Iterator[None]:
+    """Emit code of the module of ``text`` in this block. What others compile meanwhile is right, with slower loops at worst."""
+    if AS_WRITTEN not in text:
+        yield
+        return
+    with _option:
+        llvm.set_option("", "-disable-lsr=true")
+        try:
+            yield
+        finally:
+            llvm.set_option("", "-disable-lsr=false")
+
+
 def object_of(text: str, triple: str, processor: str, features: str) -> bytes:
     """The object. Raises ``RuntimeError`` with LLVM's reason."""
     machine = machine_of(triple, processor, features)
-    made: bytes = machine.emit_object(optimised(text, triple, machine))
+    module = optimised(text, triple, machine)
+    with selecting(text):
+        made: bytes = machine.emit_object(module)
     return made
 
 
 def linked_object(texts: Sequence[tuple[str, Mapping[str, str]]], triple: str, processor: str, features: str) -> bytes:
-    """One object of several texts, whose functions are compiled as ``object_of`` compiles them alone.
+    """One object of several texts, whose functions are compiled as ``object_of`` compiles them alone, but for ``AS_WRITTEN``.
 
     Each text comes with the functions that the object exports, by what they are called there. They are hidden, so a library that
     they are linked into does not export them. Everything else is local. Raises ``RuntimeError`` with LLVM's reason.

@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 from concurrent.futures import wait
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from gpucomp import config
 from gpucomp.artifact.elf import LINKED, Image, split, undefined_symbols
 from gpucomp.artifact.relocations import MACHINES
 from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.engines import ENGINES
 from gpucomp.device.isa import ISAS
 from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, UsageError
@@ -237,6 +239,46 @@ def test_the_runner_is_compiled_once_for_all_programs_of_a_target(monkeypatch: p
     assert len(made) == 3
     assert [objects[0] for objects in programs] == 2 * empty
     assert Image(cpu.build([], host)).data("gc_features") == ",".join(sorted(host.features)).encode()
+
+
+STEPS = """
+define void @far(ptr %p, i64 %n, i64 %stride) {
+entry:
+  br label %body
+body:
+  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %at = mul i64 %i, %stride
+  %q = getelementptr float, ptr %p, i64 %at
+  store float 1.0, ptr %q
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %body, label %end
+end:
+  ret void
+}
+"""
+
+
+def test_addresses_are_as_written_in_modules_that_say_so_and_in_no_others() -> None:
+    arguments = ("x86_64-unknown-linux-gnu", "x86-64-v3", "")
+    marked = STEPS + llvm_object.AS_WRITTEN
+    plain = llvm_object.object_of(STEPS, *arguments)
+
+    assert llvm_object.object_of(marked, *arguments) != plain
+    assert llvm_object.object_of(STEPS, *arguments) == plain
+    assert llvm_object.object_of(marked, *arguments) != plain
+
+
+def test_engines_that_unroll_sums_say_that_their_addresses_are_as_written() -> None:
+    known = {family.title for engines in ENGINES.values() for family in engines}
+    x86, arm = cpu.named("cpu:x86-64-v3"), cpu.named("cpu:neoverse-n1")
+    loop = source(elementwise("exp"), x86)
+    unrolled = replace(loop, engine="contraction")
+
+    assert known > cpu.ADDRESSED
+    assert llvm_object.AS_WRITTEN in cpu.module_text([unrolled], x86, runner=False)
+    assert llvm_object.AS_WRITTEN not in cpu.module_text([loop], x86, runner=False)
+    assert llvm_object.AS_WRITTEN not in cpu.module_text([unrolled], arm, runner=False)
 
 
 def test_another_kernel_is_not_taken_from_the_cache(tmp_path: Path) -> None:
