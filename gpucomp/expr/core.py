@@ -264,8 +264,11 @@ def call(fn: str, *args: Expr | Number) -> Expr:
     """
     function = FUNCTIONS[fn]
     dtype = next(a.dtype for a in args if isinstance(a, Expr))
-    exprs = tuple(coerced(a, dtype) for a in args)
-    if len(exprs) != function.arity or any(e.dtype is not dtype for e in exprs):
+    exprs = tuple([a if isinstance(a, Expr) else coerced(a, dtype) for a in args])
+    fits = len(exprs) == function.arity
+    for expr in exprs:
+        fits = fits and expr.dtype is dtype
+    if not fits:
         raise TypeError(f"{fn}({', '.join(str(e.dtype) for e in exprs)}): operands of one type expected")
     if not dtype.is_float and (folded := _fold_integers(fn, exprs, dtype)) is not None:
         return folded
@@ -274,10 +277,14 @@ def call(fn: str, *args: Expr | Number) -> Expr:
 
 EXACT = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}  # on integers, unless the result wraps
 
+# what leaves the other operand as it is, on the left and on the right
+NEUTRAL = {"add": (0, 0), "mul": (1, 1), "sub": (None, 0), "div": (None, 1), "floordiv": (None, 1)}
+
 
 def _fold_integers(fn: str, args: tuple[Expr, ...], dtype: DType) -> Expr | None:
     values = [a.value if isinstance(a, Const) else None for a in args]
-    if all(v is not None for v in values):
+    unknown = sum([v is None for v in values])
+    if not unknown:
         if any(isinstance(v, Size) for v in values):
             return _fold_sizes(fn, *values)
         if dtype is I64 and fn in EXACT:
@@ -289,11 +296,10 @@ def _fold_integers(fn: str, args: tuple[Expr, ...], dtype: DType) -> Expr | None
         return literal(np.asarray(result).item(), BOOL if FUNCTIONS[fn].result == "bool" else dtype)
     if dtype is BOOL:
         return _fold_logic(fn, args, values)
-    if len(args) != 2:
+    if len(args) != 2 or unknown == 2:
         return None
     a, b = args
-    identity = {"add": (0, 0), "mul": (1, 1), "sub": (None, 0), "div": (None, 1), "floordiv": (None, 1)}
-    left, right = identity.get(fn, (None, None))
+    left, right = NEUTRAL.get(fn, (None, None))
     if left is not None and _is(values[0], left):
         return b
     if right is not None and _is(values[1], right):
@@ -412,23 +418,31 @@ def transform(
     the node, ``kept`` is an attribute that keeps each node's result for later calls.
     """
     done: dict[Expr, Expr] = dict(known or {})
-    stack = [(expr, False)]
+    stack = [expr]
     while stack:
-        node, ready = stack.pop()
+        node = stack[-1]
         if node in done:
+            stack.pop()
             continue
         if kept and (before := node.__dict__.get(kept)) is not None:
             done[node] = before
             continue
-        if not ready:
-            stack.append((node, True))
-            stack.extend((child, False) for child in node.operands if child not in done)
+        own = node.operands
+        if missing := [child for child in own if child not in done]:
+            stack += missing
             continue
-        operands = [done[child] for child in node.operands]
-        same = all(a is b for a, b in zip(operands, node.operands, strict=True))
-        result = node if same else rebuild(node, operands)
-        folded = any(result is operand for operand in operands)
-        changed = None if folded else change(result)
+        operands = [done[child] for child in own]
+        result = node
+        for known_one, one in zip(own, operands, strict=True):
+            if known_one is not one:
+                result = rebuild(node, operands)
+                break
+        for one in operands:
+            if result is one:  # folded
+                changed = None
+                break
+        else:
+            changed = change(result)
         done[node] = result if changed is None else changed
         if kept:
             object.__setattr__(node, kept, done[node])
@@ -448,15 +462,15 @@ def substitute(expr: Expr, replacements: Mapping[Expr, Expr]) -> Expr:
 def walk(expr: Expr) -> Iterator[Expr]:
     """Every distinct node of ``expr``, operands before users."""
     seen: set[Expr] = set()
-    stack = [(expr, False)]
+    stack: list[Expr | None] = [expr]  # None: what lies below it was entered, and is next
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
+        node = stack.pop()
+        if node is None:
+            yield stack.pop()  # type: ignore[misc]
         elif node not in seen:
             seen.add(node)
-            stack.append((node, True))
-            stack.extend((child, False) for child in node.operands)
+            stack += (node, None)
+            stack += node.operands
 
 
 def loads(expr: Expr) -> list[Load]:
