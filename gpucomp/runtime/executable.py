@@ -16,7 +16,6 @@ import numpy as np
 
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import TEMP, Buffer, Plan
-from gpucomp.device.target import not_run
 from gpucomp.errors import DeviceError, InputError, UsageError, quote, several
 from gpucomp.ir.state import State
 from gpucomp.runtime import artifact
@@ -41,6 +40,7 @@ PROGRAMS = {
     "cpu": ("gpucomp.runtime.cpu", "CpuProgram"),
     "opencl": ("gpucomp.runtime.opencl", "OpenCLProgram"),
     "cuda": ("gpucomp.runtime.cuda", "CudaProgram"),
+    "hip": ("gpucomp.runtime.hip", "HipProgram"),
 }
 
 
@@ -100,8 +100,8 @@ class Program(Protocol):
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
         """A fresh array of zeros in the device's memory, complete, which ``run`` reads and writes without a copy.
 
-        It is numpy's on a processor, pyopencl's or cupy's on these devices. ``shape`` is in elements, ``dtype`` any that numpy
-        takes, of numbers. Raises ``DeviceError`` if memory is exhausted, or the library has no arrays of that type.
+        It is numpy's on a processor, pyopencl's or cupy's on these devices, ``hip_arrays.Array`` for HIP. ``shape`` is in
+        elements, ``dtype`` any that numpy takes, of numbers. Raises ``DeviceError`` if memory is exhausted, or the library has no arrays of that type.
         """
         ...
 
@@ -288,8 +288,8 @@ class Executable:
     ) -> Options:
         """The caller's wishes. Raises ``UsageError`` (GPC2038) for what this device does not have."""
         kind = self.target.partition(":")[0]
-        if stream is not None and kind != "cuda":
-            raise UsageError(f"stream: {self.target} has none of CUDA's", code="GPC2038")
+        if stream is not None and kind not in ("cuda", "hip"):
+            raise UsageError(f"stream: {self.target} has none of CUDA's or HIP's", code="GPC2038")
         if not isinstance(outputs, str):
             if not isinstance(outputs, Mapping):
                 found = type(outputs).__name__
@@ -513,8 +513,6 @@ class Executable:
         return program
 
     def _new_program(self) -> Program:
-        if self._form.kind not in PROGRAMS:
-            raise not_run(self._form.kind)
         module, name = PROGRAMS[self._form.kind]
         threads = {"threads": self.lanes.threads} if self._form.kind == "cpu" and self.lanes.threads else {}
         made: Callable[..., Program] = getattr(importlib.import_module(module), name)
