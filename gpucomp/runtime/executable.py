@@ -101,7 +101,8 @@ class Program(Protocol):
         """A fresh array of zeros in the device's memory, complete, which ``run`` reads and writes without a copy.
 
         It is numpy's on a processor, pyopencl's or cupy's on these devices, ``hip_arrays.Array`` for HIP. ``shape`` is in
-        elements, ``dtype`` any that numpy takes, of numbers. Raises ``DeviceError`` if memory is exhausted, or the library has no arrays of that type.
+        elements, ``dtype`` any that numpy takes, of numbers. Raises ``DeviceError`` if memory is exhausted, or the library has
+        no arrays of that type.
         """
         ...
 
