@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from gpucomp import config
-from gpucomp.errors import DeviceError, quote
+from gpucomp.errors import DeviceError
 
 LIBRARY = "libamdhip64.so"
 VERSIONS = range(9, 4, -1)  # of the ABI, by which the library is named; ROCm 5, 6 and 7 have those numbers
@@ -63,7 +63,9 @@ def count(library: ctypes.CDLL) -> int:
 
 def gpu(library: ctypes.CDLL, number: int) -> Gpu:
     """What the library says of a GPU. Raises ``DeviceError`` (GPC5001)."""
-    ask = next(getattr(library, name) for name in PROPERTIES if hasattr(library, name))
+    ask = next((getattr(library, name) for name in PROPERTIES if hasattr(library, name)), None)
+    if ask is None:
+        raise DeviceError("the HIP runtime does not describe GPUs: ROCm 5, 6 or 7 expected", code="GPC5001")
     found = ctypes.create_string_buffer(PROPERTIES_BYTES)
     if status := ask(found, number):
         raise DeviceError(f"the HIP runtime does not describe GPU {number} (error {status})", code="GPC5001")
@@ -85,8 +87,3 @@ def has_gpu() -> bool:
         return count(runtime()) > 0
     except DeviceError:
         return False
-
-
-def described(library: ctypes.CDLL) -> str:
-    """The GPUs for a message: their names and instruction sets."""
-    return ", ".join(f"{quote(g.name)} ({g.arch})" for g in (gpu(library, k) for k in range(count(library))))

@@ -263,11 +263,11 @@ class Executable:
         One that is contiguous, aligned and in no memory of another array of this run is written where it lies; else the result
         is copied into it at the end. For CUDA and OpenCL they may be in the device's memory.
 
-        ``outputs="device"`` leaves results in the device's memory: as cupy arrays for CUDA, which other libraries take by DLPack
-        without a copy; as arrays of pyopencl for OpenCL; on a processor they are numpy arrays. Inputs in the device's memory are
-        then all that a run reads of them. pyopencl's must be in the context of ``queue``.
+        ``outputs="device"`` leaves results in the device's memory: as cupy arrays for CUDA (``hip_arrays.Array`` for HIP), which
+        other libraries take by DLPack without a copy; as arrays of pyopencl for OpenCL; on a processor they are numpy arrays.
+        Inputs in the device's memory are then all that a run reads of them. pyopencl's must be in the context of ``queue``.
 
-        ``stream`` is a CUDA stream (a number, cupy's, torch's, or what has ``__cuda_stream__``). The run comes after what that
+        ``stream`` is a stream of CUDA or HIP (a number, cupy's, torch's, or what has ``__cuda_stream__``). The run comes after what that
         stream was given before, and what it is given later comes after the run. If all results are on the device, the call
         returns without waiting. Without a stream, the results are complete when the call returns. On OpenCL they always are, and
         a run comes after what the queues of the given arrays were given before.

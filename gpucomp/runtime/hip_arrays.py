@@ -111,10 +111,11 @@ class Array:
         *,
         contiguous: bool = True,
         owner: object = None,
+        gpu: int | None = None,
     ) -> None:
         self._arrays, self.shape, self.dtype, self.data, self._owner = arrays, shape, dtype, data, owner
         self.flags = SimpleNamespace(c_contiguous=contiguous)
-        self.device = Device(arrays)
+        self.device = Device(arrays, gpu)
 
     @property
     def nbytes(self) -> int:
@@ -130,8 +131,15 @@ class Array:
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.ROCM, self.device.id
 
-    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
-        """A capsule. ``stream``, a HIP stream, goes on when the current stream has done what it was given; -1: no wait."""
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        """A capsule. ``stream``, a HIP stream, goes on when the current stream has done what it was given; -1: no wait.
+
+        Raises ``BufferError`` where a copy, or another device, is wanted.
+        """
+        if copy or dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("an array on a HIP GPU is exported where it is, without a copy")
         if stream is not None and stream != -1:
             self._arrays.let_wait(int(stream))
         return dlpack.exported(self, (dlpack.ROCM, self.device.id))
@@ -269,11 +277,12 @@ class HipArrays:
         """An array of the memory of ``value``, whose writes the current stream waits for. Raises ``BufferError``."""
         if isinstance(value, Array):
             return value
-        if value.__dlpack_device__()[0] != dlpack.ROCM:
+        kind, number = value.__dlpack_device__()
+        if kind != dlpack.ROCM:
             raise BufferError("its memory is not that of a GPU of ROCm")
         taken = dlpack.imported(value.__dlpack__(stream=self.current_stream()))
         place = SimpleNamespace(ptr=taken.address)
-        return Array(self, taken.shape, taken.dtype, place, contiguous=taken.contiguous, owner=taken)
+        return Array(self, taken.shape, taken.dtype, place, contiguous=taken.contiguous, owner=taken, gpu=number)
 
     def asnumpy(self, array: Array) -> np.ndarray:
         return array.get()

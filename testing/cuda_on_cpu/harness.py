@@ -1,4 +1,4 @@
-"""Runs CUDA kernels on the CPU: compiles their text with g++ and launches them on numpy arrays.
+"""Runs kernels of CUDA, and of HIP, on the CPU: compiles their text with g++ (clang) and launches them on numpy arrays.
 
 The scheduler that emulates the device is runtime.cpp. translation_unit.py puts the C++ text together, and sanitizers.py
 parses the sanitizers' reports. Every launch is a process of its own, so a kernel that crashes or never ends is just an error.

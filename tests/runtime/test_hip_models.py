@@ -55,7 +55,7 @@ def on_this_processor(plan, sources, wave):
 
 @pytest.mark.parametrize("arch", sorted(WAVES))
 @pytest.mark.parametrize("precision", sorted(LIMITS))
-@pytest.mark.parametrize("case", ["digits"])
+@pytest.mark.parametrize("case", ["digits", "resnet18", "bert_base"])
 def test_a_model_gives_the_processor_s_answer_through_the_hip_program(case, precision, arch):
     model, shapes, feeds = model_of(case)
     exact = gpucomp.compile(model, target="cpu", shapes=shapes).run(feeds)
