@@ -14,6 +14,8 @@ GPUCOMP_PIN=1     threads that help runs on the CPU each stay on one processor o
 GPUCOMP_LARGE_PAGES=0  the CPU target leaves weights in the mapped file, which processes share
 GPUCOMP_CONVERTERS  Python of another environment, which has what converts models of other formats
 GPUCOMP_FOLD_LIMIT  most bytes that constant folding may produce for one value (default 1 GiB)
+
+ROCM_PATH or HIP_PATH  AMD's variables: the folder in whose lib/ HIP's runtime is looked for first
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class Config:
     devices: Path | None = None
     large_pages: bool = True
     converters: Path | None = None
+    rocm: Path | None = None
 
 
 def _integer(name: str, text: str) -> int:
@@ -82,6 +85,7 @@ def read(environment: Mapping[str, str]) -> Config:
         records=Path(given["RECORDS"]) if given.get("RECORDS") else None if "RECORDS" in given else SHIPPED,
         devices=Path(given["DEVICES"]) if given.get("DEVICES") else None,
         converters=Path(given["CONVERTERS"]) if given.get("CONVERTERS") else None,
+        rocm=Path(rocm) if (rocm := environment.get("ROCM_PATH") or environment.get("HIP_PATH")) else None,
         large_pages=bool(_integer("GPUCOMP_LARGE_PAGES", given.get("LARGE_PAGES") or "1")),
     )
 

@@ -380,7 +380,7 @@ def _require_whole_states(builder: _Builder, target: Target) -> None:
         if not is_zero(advance)
     }
     for state in builder.in_place.values():
-        if target.kind == "cuda" and builder.position[state] in moved:
+        if target.kind in ("cuda", "hip") and builder.position[state] in moved:
             raise UnsupportedError(
                 f"state {quote(state.attrs['label'])}: a loop reads it step by step, which {target.name} does on a copy",
                 code="GPC4015",

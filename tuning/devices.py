@@ -16,7 +16,6 @@ import numpy as np
 
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
-from gpucomp.targets import COMPILED_ONLY, not_run
 
 Arrays = Mapping[str, np.ndarray]
 REASONS = {  # nvmlClocksEventReasons that invalidate a sample
@@ -180,8 +179,34 @@ class Cuda:
         return _Replayed(CudaProgram(plan, sources, binaries, weights, cupy=self._cupy))
 
 
+class Hip:
+    """The first AMD GPU, through HIP's runtime library. Nothing reports its clocks."""
+
+    noisy = False
+
+    def __init__(self, target: Target) -> None:
+        from gpucomp.targets import hip
+
+        here = hip.device_here()
+        self._compiler, self._here = hip.compiler_version, here
+        self.target = target
+        self.cache_bytes = target.cache_bytes
+
+    def facts(self) -> dict[str, Any]:
+        name, _, version = self._here.identity.rpartition(" | ")
+        return _names(self.target, name, self._here.identity) | {"driver": version, "compiler": self._compiler()}
+
+    def clocks(self) -> dict[str, Any]:
+        return {}
+
+    def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
+        from gpucomp.runtime.hip import HipProgram
+
+        return _Replayed(HipProgram(plan, sources, binaries, weights))
+
+
 class _Replayed:
-    """A CUDA program that is timed by replays of the graph that its second run captures."""
+    """A program on a GPU that is timed by replays of the graph that its second run captures."""
 
     def __init__(self, program: Any) -> None:
         self._program = program
@@ -221,11 +246,9 @@ def nvml_clocks(nvml: Any) -> dict[str, Any]:
         return {}
 
 
-KINDS: Mapping[str, Callable[[Target], Device]] = {"cpu": Cpu, "opencl": OpenCL, "cuda": Cuda}
+KINDS: Mapping[str, Callable[[Target], Device]] = {"cpu": Cpu, "opencl": OpenCL, "cuda": Cuda, "hip": Hip}
 
 
 def open_device(target: Target) -> Device:
     """The device that runs ``target``'s kernels. Raises ``DeviceError`` if there is none."""
-    if target.kind in COMPILED_ONLY:
-        raise not_run(target.kind)
     return KINDS[target.kind](target)

@@ -116,4 +116,4 @@ def hashes() -> dict[str, dict[str, str]]:
         current_hashes(family for engines in engines_by_body(language).values() for family in engines)
         for language in ("llvm", "c")
     )
-    return {"cpu": cpu, "opencl": gpu, "cuda": gpu}
+    return {"cpu": cpu, "opencl": gpu, "cuda": gpu, "hip": gpu}

@@ -16,7 +16,9 @@ from typing import Any
 
 import gpucomp
 from gpucomp import config
+from gpucomp.device import hip
 from gpucomp.device.processor import model_name, tiles_refused
+from gpucomp.errors import DeviceError
 from gpucomp.extras import COMMAND_LINE, COMPILER, EXTRAS, RUNTIME, compiler_is_here, install
 from gpucomp.targets.opencl import too_old
 
@@ -89,8 +91,9 @@ def as_json(found: Sequence[Section]) -> dict[str, Any]:
 
 
 def targets_found() -> list[str]:
-    """The targets that can run here: always the CPU; OpenCL and CUDA if there is a device."""
-    return ["cpu", *(["opencl"] if _has_opencl_device() else []), *(["cuda"] if _has_gpu() else [])]
+    """The targets that can run here: always the CPU; OpenCL, CUDA and HIP if there is a device."""
+    there = {"opencl": _has_opencl_device(), "cuda": _has_gpu(), "hip": hip.has_gpu()}
+    return ["cpu", *(kind for kind, found in there.items() if found)]
 
 
 def _has_opencl_device() -> bool:
@@ -233,6 +236,7 @@ def _cuda_driver() -> Iterator[Row]:
 
 
 def _hip() -> Iterator[Row]:
+    yield from _hip_runtime()
     if not compiler_is_here():
         return
     from gpucomp.targets import amdgcn  # of the compiler
@@ -240,8 +244,22 @@ def _hip() -> Iterator[Row]:
     clangs, linker = amdgcn.compilers("hip"), amdgcn.linker()
     yield Row("clang", ", ".join(clangs) or f"missing: {amdgcn.missing('hip').message}")
     yield Row("lld", linker or f"missing, needed to compile for hip: apt-get install {amdgcn.PACKAGES['hip']}")
-    yield Row("runtime", "none: models for hip are compiled and inspected, not run. Run them through OpenCL")
     yield Row("measured", "nothing: no kernel for hip has run on an AMD GPU yet")
+
+
+def _hip_runtime() -> Iterator[Row]:
+    try:
+        library = hip.runtime()
+    except DeviceError as error:
+        yield Row("runtime", f"missing, needed to run: {error.message}")
+        return
+    yield Row("runtime", f"version {hip.version(library)}")
+    try:
+        for number in range(hip.count(library)):
+            found = hip.gpu(library, number)
+            yield Row(f"device {number}", f"{found.name}, {found.arch or 'of an unknown instruction set'}")
+    except DeviceError as error:
+        yield Row("devices", f"none: {error.message}")
 
 
 def _tools() -> Iterator[Row]:

@@ -186,7 +186,7 @@ def device(target: str) -> str:
     with suppress(DeviceError):  # a program needs no compiler, and neither has the device's name to be known
         from gpucomp import targets
 
-        found = targets.resolve("cuda" if target.startswith("cuda:") else target)
+        found = targets.resolve(kind if (kind := target.partition(":")[0]) in ("cuda", "hip") else target)
         return found.identity or found.name
     return target
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from gpucomp.device.device import Device
 from gpucomp.device.limits import Limits
-from gpucomp.errors import DeviceError
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,3 @@ class Target:
 
     def with_limits(self, **changes: int) -> Target:
         return replace(self, limits=replace(self.limits, **changes))  # type: ignore[arg-type]
-
-
-def not_run(kind: str) -> DeviceError:
-    """The error for a model of a kind that is compiled and has no runtime: ``gpucomp.targets.COMPILED_ONLY``."""
-    return DeviceError(
-        f"gpucomp compiles for {kind} and does not run what it compiled: {kind} has no runtime yet. An AMD GPU runs models "
-        "through its OpenCL driver: --target opencl",
-        code="GPC5021",
-    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -77,6 +78,11 @@ class Driver:
             text = None
         return text.decode(errors="replace") if text else "an unknown error"
 
+    @property
+    def relaxed(self) -> Any:
+        """The mode of captures in which a thread may allocate and free."""
+        return self.bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+
     @contextmanager
     def current(self, context: Any) -> Iterator[None]:
         """Run the block with ``context`` as the current context of this thread."""
@@ -105,11 +111,31 @@ def function_of(driver: Driver, module: Any, name: str, shared: int) -> Any:
     return function
 
 
-class KernelLaunch:
-    """A launch that is prepared once; each call launches it.
+class PreparedLaunch(ABC):
+    """A launch that is prepared once; each call launches it. ``arguments`` hold each parameter's bytes and are kept alive."""
 
-    ``arguments`` hold the bytes of each parameter and are kept alive here. A ``programmatic`` kernel waits for the earlier
-    launches inside its code, so it can start before they end (programmatic dependent launch).
+    def __init__(self, driver: Driver, arguments: Sequence[np.ndarray]) -> None:
+        self._driver, self._arguments = driver, tuple(arguments)
+        self._pointers = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in self._arguments))
+
+    def set_address(self, index: int, address: int) -> None:
+        """The address of a buffer for the next launches."""
+        self._arguments[index][0] = address
+
+    def set_bytes(self, index: int, content: np.ndarray) -> None:
+        """The bytes of another parameter, as many as before."""
+        self._arguments[index][...] = content
+
+    @abstractmethod
+    def __call__(self, overlap: bool = True) -> None:
+        """Launch the kernel. Without ``overlap`` it starts after the previous launch has ended."""
+
+
+class KernelLaunch(PreparedLaunch):
+    """A launch by CUDA's driver.
+
+    A ``programmatic`` kernel waits for the earlier launches inside its code, so it can start before they end (programmatic
+    dependent launch).
     """
 
     def __init__(
@@ -124,6 +150,7 @@ class KernelLaunch:
         *,
         programmatic: bool,
     ) -> None:
+        super().__init__(driver, arguments)
         config = self._config = driver.bindings.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = groups
         config.blockDimX, config.blockDimY, config.blockDimZ = items
@@ -133,20 +160,9 @@ class KernelLaunch:
             attribute.id = driver.bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
             attribute.value.programmaticStreamSerializationAllowed = 1
             config.attrs = [attribute]
-        self._driver, self._function, self._programmatic = driver, function, programmatic
-        self._arguments = tuple(arguments)
-        self._pointers = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in self._arguments))
-
-    def set_address(self, index: int, address: int) -> None:
-        """The address of a buffer for the next launches."""
-        self._arguments[index][0] = address
-
-    def set_bytes(self, index: int, content: np.ndarray) -> None:
-        """The bytes of another parameter, as many as before."""
-        self._arguments[index][...] = content
+        self._function, self._programmatic = function, programmatic
 
     def __call__(self, overlap: bool = True) -> None:
-        """Launch the kernel. Without ``overlap`` it starts after the previous launch has ended."""
         self._config.numAttrs = int(self._programmatic and overlap)
         self._driver("cuLaunchKernelEx", self._config, self._function, ctypes.addressof(self._pointers), 0)
 
@@ -154,8 +170,7 @@ class KernelLaunch:
 def captured(driver: Driver, stream: int, launch_all: Callable[[], None]) -> Any:
     """Capture what ``launch_all`` enqueues as a graph that is ready to launch. Errors of ``launch_all`` pass through."""
     # in the other modes a cuMemFree of this thread ends the capture, and the garbage collector may cause one at any time
-    mode = driver.bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    driver("cuStreamBeginCapture", stream, mode)
+    driver("cuStreamBeginCapture", stream, driver.relaxed)
     try:
         launch_all()
     except BaseException:

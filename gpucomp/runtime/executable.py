@@ -16,7 +16,6 @@ import numpy as np
 
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import TEMP, Buffer, Plan
-from gpucomp.device.target import not_run
 from gpucomp.errors import DeviceError, InputError, UsageError, quote, several
 from gpucomp.ir.state import State
 from gpucomp.runtime import artifact
@@ -41,6 +40,7 @@ PROGRAMS = {
     "cpu": ("gpucomp.runtime.cpu", "CpuProgram"),
     "opencl": ("gpucomp.runtime.opencl", "OpenCLProgram"),
     "cuda": ("gpucomp.runtime.cuda", "CudaProgram"),
+    "hip": ("gpucomp.runtime.hip", "HipProgram"),
 }
 
 
@@ -100,8 +100,9 @@ class Program(Protocol):
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
         """A fresh array of zeros in the device's memory, complete, which ``run`` reads and writes without a copy.
 
-        It is numpy's on a processor, pyopencl's or cupy's on these devices. ``shape`` is in elements, ``dtype`` any that numpy
-        takes, of numbers. Raises ``DeviceError`` if memory is exhausted, or the library has no arrays of that type.
+        It is numpy's on a processor, pyopencl's or cupy's on these devices, ``hip_arrays.Array`` for HIP. ``shape`` is in
+        elements, ``dtype`` any that numpy takes, of numbers. Raises ``DeviceError`` if memory is exhausted, or the library has
+        no arrays of that type.
         """
         ...
 
@@ -262,11 +263,11 @@ class Executable:
         One that is contiguous, aligned and in no memory of another array of this run is written where it lies; else the result
         is copied into it at the end. For CUDA and OpenCL they may be in the device's memory.
 
-        ``outputs="device"`` leaves results in the device's memory: as cupy arrays for CUDA, which other libraries take by DLPack
-        without a copy; as arrays of pyopencl for OpenCL; on a processor they are numpy arrays. Inputs in the device's memory are
-        then all that a run reads of them. pyopencl's must be in the context of ``queue``.
+        ``outputs="device"`` leaves results in the device's memory: as cupy arrays for CUDA (``hip_arrays.Array`` for HIP), which
+        other libraries take by DLPack without a copy; as arrays of pyopencl for OpenCL; on a processor they are numpy arrays.
+        Inputs in the device's memory are then all that a run reads of them. pyopencl's must be in the context of ``queue``.
 
-        ``stream`` is a CUDA stream (a number, cupy's, torch's, or what has ``__cuda_stream__``). The run comes after what that
+        ``stream`` is a stream of CUDA or HIP (a number, cupy's, torch's, or what has ``__cuda_stream__``). The run comes after what that
         stream was given before, and what it is given later comes after the run. If all results are on the device, the call
         returns without waiting. Without a stream, the results are complete when the call returns. On OpenCL they always are, and
         a run comes after what the queues of the given arrays were given before.
@@ -288,8 +289,8 @@ class Executable:
     ) -> Options:
         """The caller's wishes. Raises ``UsageError`` (GPC2038) for what this device does not have."""
         kind = self.target.partition(":")[0]
-        if stream is not None and kind != "cuda":
-            raise UsageError(f"stream: {self.target} has none of CUDA's", code="GPC2038")
+        if stream is not None and kind not in ("cuda", "hip"):
+            raise UsageError(f"stream: {self.target} has none of CUDA's or HIP's", code="GPC2038")
         if not isinstance(outputs, str):
             if not isinstance(outputs, Mapping):
                 found = type(outputs).__name__
@@ -513,8 +514,6 @@ class Executable:
         return program
 
     def _new_program(self) -> Program:
-        if self._form.kind not in PROGRAMS:
-            raise not_run(self._form.kind)
         module, name = PROGRAMS[self._form.kind]
         threads = {"threads": self.lanes.threads} if self._form.kind == "cpu" and self.lanes.threads else {}
         made: Callable[..., Program] = getattr(importlib.import_module(module), name)

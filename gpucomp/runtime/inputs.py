@@ -30,7 +30,8 @@ _EXPORT_ERRORS = (
     OSError,
     MemoryError,
 )
-CPU_MEMORY = (1, 3)  # kDLCPU, kDLCUDAHost
+GPUS = ("cuda", "hip")  # kinds of targets whose arrays ``gpu_arrays`` makes
+CPU_MEMORY = (1, 3, 11)  # kDLCPU, kDLCUDAHost, kDLROCMHost
 _NUMBERS = {d.numpy for d in DTYPES.values()}
 Containers = Mapping[str, tuple[str, ...] | None]
 
@@ -63,7 +64,8 @@ def checked_inputs(
 
     ``kind`` is that of the device. The arrays are numpy's. For CUDA, those in a GPU's memory stay there as cupy arrays, and are
     complete when this returns; with a ``stream`` of the caller's they are complete once that stream has done what it was given
-    so far. For OpenCL, those of pyopencl stay where they are; what their queues do may not have ended.
+    so far. For HIP the same holds with arrays of ``HipArrays``, which need no cupy. For OpenCL, those of pyopencl stay where they
+    are; what their queues do may not have ended.
 
     Raises ``InputError``: GPC2101 for an unknown name, GPC2109 for a missing one, GPC2103 for a wrong shape, GPC2104 for a
     wrong element type, GPC2105 for a value that is not an array, GPC2106 for memory that cannot be read from here.
@@ -210,9 +212,8 @@ def as_array(value: Any, name: str, kind: str, what: str = "input", stream: Any 
         return array
     if of_pyopencl(value):
         return _from_opencl(value, name, kind == "opencl", what)
-    on_gpu = kind == "cuda"
     if _has(value, "__cuda_array_interface__", name, what):
-        return _from_gpu(value, name, on_gpu, what, stream)
+        return _from_gpu(value, name, kind, what, stream)
     if _has(value, "__dlpack__", name, what) and _has(value, "__dlpack_device__", name, what):
         try:
             device = value.__dlpack_device__()[0]
@@ -220,7 +221,7 @@ def as_array(value: Any, name: str, kind: str, what: str = "input", stream: Any 
                 return np.from_dlpack(value)
         except _EXPORT_ERRORS as error:
             raise InputError(f"{what} {quote(name)}: its DLPack export failed: {error}", code="GPC2106") from error
-        return _from_gpu(value, name, on_gpu, what, stream)
+        return _from_gpu(value, name, kind, what, stream)
     raise InputError(
         f"{what} {quote(name)}: an array expected (numpy, pyopencl, DLPack or __cuda_array_interface__), "
         f"found {type(value).__name__}",
@@ -242,9 +243,16 @@ def _from_opencl(array: Any, name: str, there: bool, what: str) -> Any:
     return array if there else opencl_arrays().to_host(array, f"{what} {quote(name)}")
 
 
-def _from_gpu(value: object, name: str, on_gpu: bool, what: str, stream: Any) -> Any:
+def gpu_arrays(kind: str) -> Any:
+    """The arrays of a GPU: those of HIP need no package, others are cupy's. Raises ``ImportError`` without it."""
+    if kind == "hip":
+        return importlib.import_module("gpucomp.runtime.hip_arrays").shared()
+    return importlib.import_module("cupy")
+
+
+def _from_gpu(value: object, name: str, kind: str, what: str, stream: Any) -> Any:
     try:
-        cupy = importlib.import_module("cupy")
+        cupy = gpu_arrays(kind)
     except ImportError:
         raise InputError(
             f"{what} {quote(name)} is in a device's memory, and cupy, which would read it, is not installed: "
@@ -253,7 +261,7 @@ def _from_gpu(value: object, name: str, on_gpu: bool, what: str, stream: Any) ->
         ) from None
     try:
         array = _complete(cupy, value) if stream is None else _in_order(cupy, value, stream)
-        return array if on_gpu else cupy.asnumpy(array)
+        return array if kind in GPUS else cupy.asnumpy(array)
     except (BufferError, MemoryError, RuntimeError, TypeError, ValueError) as error:  # CUDA's errors are subclasses
         raise InputError(f"{what} {quote(name)} cannot be read from its device: {error}", code="GPC2106") from error
 
@@ -283,10 +291,10 @@ def _in_order(cupy: Any, value: object, stream: Any) -> Any:
         return array if array.flags.c_contiguous else array.copy(order="C")
 
 
-def device_view(value: Any, name: str) -> Any:
-    """``value``, in a GPU's memory, as a cupy array of the same memory. Raises ``InputError`` (GPC2115)."""
+def device_view(value: Any, name: str, kind: str) -> Any:
+    """``value``, in a GPU's memory, as an array of ``gpu_arrays`` of the same memory. Raises ``InputError`` (GPC2115)."""
     try:
-        cupy = importlib.import_module("cupy")
+        cupy = gpu_arrays(kind)
         array = _by_dlpack(cupy, value)
         return cupy.asarray(value) if array is None else array
     except _EXPORT_ERRORS as error:
@@ -306,7 +314,7 @@ def _by_dlpack(cupy: Any, value: object) -> Any:
 
 
 def stream_of(given: Any) -> int:
-    """The handle of a CUDA stream: a number, or one of cupy's, of torch's, or of what has ``__cuda_stream__``.
+    """The handle of a stream of CUDA or HIP: a number, or one of cupy's, of torch's, or of what has ``__cuda_stream__``.
 
     ``None`` is the default stream, in which torch and cupy work unless told otherwise. Raises ``UsageError`` (GPC2038).
     """

@@ -11,7 +11,9 @@ import numpy as np
 
 from gpucomp.errors import InputError, quote
 from gpucomp.ir.types import STRING
-from gpucomp.runtime.inputs import CPU_MEMORY, TensorSpec, as_array, device_view, fits, of_pyopencl, opencl_arrays
+from gpucomp.runtime.inputs import CPU_MEMORY, GPUS, TensorSpec, as_array, device_view, fits, of_pyopencl, opencl_arrays
+
+ROCM = 10  # kDLROCM
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,11 @@ def checked_outputs(
 
 def _checked(value: Any, spec: TensorSpec, kind: str) -> Any:
     dtype = spec.type.dtype
-    there = "" if isinstance(value, np.ndarray) else _device_of(value)
+    there = "" if isinstance(value, np.ndarray) else _device_of(value, kind)
     if isinstance(value, np.generic) or (there and there != kind):
         raise _wrong(spec.name, f"an array in the memory of this model's device expected, found {type(value).__name__}")
     try:
-        array = device_view(value, spec.name) if there == "cuda" else as_array(value, spec.name, kind, "output")
+        array = device_view(value, spec.name, kind) if there in GPUS else as_array(value, spec.name, kind, "output")
     except InputError as error:
         raise _wrong(spec.name, error.message.partition(": ")[2] or error.message) from error
     if dtype is STRING and array.dtype != object:
@@ -118,7 +120,7 @@ def _checked(value: Any, spec: TensorSpec, kind: str) -> Any:
     if not fits(array.shape, spec.shape):
         wanted = ", ".join(map(str, spec.shape))
         raise _wrong(spec.name, f"shape [{wanted}] expected, found {list(array.shape)}")
-    if there == "cuda" and not array.flags.c_contiguous:
+    if there in GPUS and not array.flags.c_contiguous:
         raise _wrong(spec.name, "a contiguous array expected on a device")
     if there == "opencl" and (why := opencl_arrays().objection(array, written=True)):
         raise _wrong(spec.name, why)
@@ -127,13 +129,16 @@ def _checked(value: Any, spec: TensorSpec, kind: str) -> Any:
     return array
 
 
-def _device_of(value: Any) -> str:
-    """The kind of the device that ``value`` is in the memory of; "" for the host."""
+def _device_of(value: Any, kind: str) -> str:
+    """The kind of the device that ``value`` is in the memory of; "" for the host. ``kind`` is that of the model's."""
     if of_pyopencl(value):
         return "opencl"
     if hasattr(value, "__dlpack_device__"):
-        return "cuda" if value.__dlpack_device__()[0] not in CPU_MEMORY else ""
-    return "cuda" if hasattr(value, "__cuda_array_interface__") else ""
+        where = value.__dlpack_device__()[0]
+        return "" if where in CPU_MEMORY else "hip" if where == ROCM else "cuda"
+    if not hasattr(value, "__cuda_array_interface__"):
+        return ""
+    return kind if kind in GPUS else "cuda"  # libraries for ROCm have it as well
 
 
 def _meets(array: Any, others: Mapping[str, Any]) -> bool:

@@ -9,8 +9,6 @@ A new kind of target needs:
     ``gpucomp.runtime.executable.PROGRAMS``  what runs a compiled model
     ``gpucomp.tuning.devices.KINDS``      what measures a candidate
 
-A kind in ``COMPILED_ONLY`` is missing in the last two tables.
-
 ``tests/targets/test_kinds.py`` compares these tables.
 """
 
@@ -27,7 +25,7 @@ from typing import Any, Protocol
 from gpucomp import config
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.isa import require_loads
-from gpucomp.device.target import Target, not_run
+from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, UsageError, quote
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
@@ -39,9 +37,6 @@ MODULES = {
     "cuda": "gpucomp.targets.cuda",
     "hip": "gpucomp.targets.hip",
 }
-COMPILED_ONLY = frozenset(
-    {"hip"}
-)  # kinds whose kernels are compiled but not run: they have no runtime and no tuner yet
 BUILDERS = MODULES | {"opencl": "gpucomp.targets.opencl_build"}
 
 
@@ -89,12 +84,12 @@ def require_device(target: Target) -> None:
     """Raise ``DeviceError`` if what runs the target's kernels, the packages or the device, is missing."""
     if target.kind == "cpu":
         require_loads(target.features, target.arch)
-    if target.kind in COMPILED_ONLY:
-        raise not_run(target.kind)
     if target.kind == "opencl":
         _module("opencl").device_of(target)
     if target.kind == "cuda":
         _module("cuda").require_gpu()
+    if target.kind == "hip":
+        _module("hip").device_here()
 
 
 class Begun(Protocol):

@@ -1,17 +1,17 @@
-"""HIP targets: AMD's instruction sets, compiled to code objects by clang without ROCm or a GPU. Nothing runs here.
+"""HIP targets: AMD's instruction sets, compiled to code objects by clang without ROCm or a GPU.
 
 What a device has, its figures and its features, are those of the OpenCL target of the same name.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
+from gpucomp.device import hip as device
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, UsageError, quote
 from gpucomp.kernel.source import KernelSource
@@ -21,10 +21,6 @@ from gpucomp.targets.cache import KernelCache
 NAMES = "an AMD instruction set from gfx900 to gfx1201, such as gfx90a"
 RDNA4 = re.compile("gfx120[01]")  # gfx1250 is no RDNA4: the operands of its matrix instructions differ again
 WMMA_GFX12 = frozenset({"wmma", "wmma_gfx12"})  # matrix instructions with operands of their own
-LIBRARY = "libamdhip64.so"
-RUNTIMES = (LIBRARY, *(f"{LIBRARY}.{version}" for version in range(9, 4, -1)))
-PROPERTIES = ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties")  # of ROCm 6 and later, and of older ones
-PROPERTIES_BYTES = 8192  # more than any version's structure
 ALIGNMENT = 256  # bytes: what hipMalloc gives
 
 
@@ -34,7 +30,7 @@ def manifest(arch: str) -> Target:
     features = like.features - {"amd_fence"}
     if RDNA4.fullmatch(arch):
         features |= WMMA_GFX12
-    device = replace(like.device, shuffles=True) if like.device is not None else None
+    figures = replace(like.device, shuffles=True) if like.device is not None else None
     limits = replace(like.limits, subgroups=True)
     return replace(
         like,
@@ -43,7 +39,7 @@ def manifest(arch: str) -> Target:
         language="hip",
         limits=limits,
         features=features,
-        device=device,
+        device=figures,
         alignment=ALIGNMENT,
     )
 
@@ -67,43 +63,16 @@ def resolve(which: str) -> Target:
     return manifest(which)
 
 
-@cache
-def runtime() -> ctypes.CDLL:
-    """HIP's runtime library. Raises ``DeviceError`` if it is not here."""
-    for name in RUNTIMES:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    raise DeviceError(
-        f"AMD's HIP runtime ({LIBRARY}, from ROCm) was not found; to compile for a GPU in another machine, name its "
-        "instruction set: hip:gfx90a",
-        code="GPC5001",
-    )
-
-
 def device_here() -> Target:
-    """The first AMD GPU. Raises ``DeviceError`` if there is none, or an unknown one."""
-    library, count = runtime(), ctypes.c_int()
-    status = library.hipGetDeviceCount(ctypes.byref(count))
-    if status or not count.value:
+    """The first AMD GPU. Raises ``DeviceError`` (GPC5001) if there is no runtime library, no GPU, or an unknown one."""
+    library = device.runtime()
+    device.count(library)
+    found = device.gpu(library, 0)
+    if not found.arch or not is_known(found.arch):
         raise DeviceError(
-            f"the HIP runtime finds no usable GPU (error {status}); rocminfo should list one", code="GPC5001"
+            f"the GPU {quote(found.name)} has no instruction set that is known; {NAMES} expected", code="GPC5001"
         )
-    ask = next(getattr(library, name) for name in PROPERTIES if hasattr(library, name))
-    found = ctypes.create_string_buffer(PROPERTIES_BYTES)
-    if status := ask(found, 0):
-        raise DeviceError(f"the HIP runtime does not describe its first GPU (error {status})", code="GPC5001")
-    # the structure differs between versions; the name stands first, and only one member begins with gfx
-    arch = re.search(rb"gfx[0-9a-f]+", found.raw)
-    name = found.value.decode(errors="replace")
-    if arch is None or not is_known(arch[0].decode()):
-        raise DeviceError(
-            f"the GPU {quote(name)} has no instruction set that is known; {NAMES} expected", code="GPC5001"
-        )
-    version = ctypes.c_int()
-    library.hipRuntimeGetVersion(ctypes.byref(version))
-    return replace(manifest(arch[0].decode()), identity=f"{name} | {version.value}")
+    return replace(manifest(found.arch), identity=f"{found.name} | {device.version(library)}")
 
 
 @cache

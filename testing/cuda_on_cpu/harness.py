@@ -1,4 +1,4 @@
-"""Runs CUDA kernels on the CPU: compiles their text with g++ and launches them on numpy arrays.
+"""Runs kernels of CUDA, and of HIP, on the CPU: compiles their text with g++ (clang) and launches them on numpy arrays.
 
 The scheduler that emulates the device is runtime.cpp. translation_unit.py puts the C++ text together, and sanitizers.py
 parses the sanitizers' reports. Every launch is a process of its own, so a kernel that crashes or never ends is just an error.
@@ -27,7 +27,10 @@ from testing.cuda_on_cpu.translation_unit import cluster_of, registers_of, trans
 
 HERE = Path(__file__).parent
 PRELUDE = HERE / "prelude_cpu.h"
+HIP_PRELUDE = HERE / "prelude_hip.h"
 COMPILER = "g++"
+HIP_COMPILERS = ("clang++-19", "clang++")  # that have the vectors of HIP's kernels
+HIP_FLAGS = ("-std=c++17", "-O0", "-fno-strict-aliasing", "-ffp-contract=off", "-Wno-everything")
 
 Sanitizer = Literal["thread", "address"] | None
 Order = Literal["forward", "reversed", "shuffled"]
@@ -69,6 +72,7 @@ class CudaOnCpu:
     ``source`` is CUDA text without prelude and #include, and ``kernel`` the name of a kernel in it. ``batch`` has
     (source, kernel) pairs, including this one, that one run of g++ compiles together: see ``compile_many``. ``cache_dir``
     keeps executables between processes, under a hash of all their inputs; without it they last as long as the process.
+    With a ``wave``, 64 or 32 lanes, the text is HIP's, and clang compiles it.
     """
 
     def __init__(
@@ -79,12 +83,13 @@ class CudaOnCpu:
         sanitizer: Sanitizer = None,
         cache_dir: Path | None = None,
         batch: Sequence[tuple[str, str]] = (),
+        wave: int = 0,
     ):
         kernels = tuple(batch) or ((source, kernel),)
         self.source, self.kernel, self.sanitizer = source, kernel, sanitizer
         self.cluster = cluster_of(source, kernel)
         self._index = kernels.index((source, kernel))  # in the executable's table of kernels
-        self._executable = _build(kernels, sanitizer, cache_dir or _process_cache())
+        self._executable = _build(kernels, sanitizer, cache_dir or _process_cache(), wave)
 
     def run(
         self,
@@ -209,18 +214,25 @@ class CudaOnCpu:
 
 
 def compile_many(
-    kernels: Sequence[tuple[str, str]], *, sanitizer: Sanitizer = None, cache_dir: Path | None = None
+    kernels: Sequence[tuple[str, str]],
+    *,
+    sanitizer: Sanitizer = None,
+    cache_dir: Path | None = None,
+    wave: int = 0,
 ) -> list[CudaOnCpu]:
-    """Compile (source, kernel name) pairs in one run of g++; a repeated source is compiled once."""
+    """Compile (source, kernel name) pairs in one run of the compiler; a repeated source is compiled once."""
     return [
-        CudaOnCpu(source, kernel, sanitizer=sanitizer, cache_dir=cache_dir, batch=kernels) for source, kernel in kernels
+        CudaOnCpu(source, kernel, sanitizer=sanitizer, cache_dir=cache_dir, batch=kernels, wave=wave)
+        for source, kernel in kernels
     ]
 
 
 @functools.cache
-def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory: Path) -> Path:
+def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory: Path, wave: int = 0) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     text = translation_unit(kernels)
+    if wave:
+        return _build_hip(text, directory, wave)
     flags = (*FLAGS, *KERNEL_FLAGS, *SANITIZER_FLAGS[sanitizer])
     executable = directory / f"kernels-{_digest(text, *flags, *LINKER, *RUNTIME_DEFINES[sanitizer])}"
     if not executable.exists():
@@ -230,16 +242,33 @@ def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory
     return executable
 
 
-def _compile(output: Path, *arguments: str, text: str | None = None) -> None:
-    """Run g++. The output file appears complete or not at all, even if several processes make the same one."""
+def hip_compiler() -> str | None:
+    """The host's clang for kernels of HIP; ``None`` if it is not here."""
+    return next(filter(None, map(shutil.which, HIP_COMPILERS)), None)
+
+
+def _build_hip(text: str, directory: Path, wave: int) -> Path:
+    compiler = hip_compiler()
+    if compiler is None:
+        raise CudaOnCpuError(f"none of {', '.join(HIP_COMPILERS)} is here, one of which kernels of HIP need")
+    flags = (*HIP_FLAGS, f"-DGC_WAVE={wave}")
+    executable = directory / f"kernels-{_digest(text, compiler, HIP_PRELUDE.read_text(), *flags)}"
+    if not executable.exists():
+        inputs = ("-include", str(HIP_PRELUDE), "-x", "c++", "-", "-x", "none", str(_runtime_object(directory, None)))
+        _compile(executable, *inputs, *flags, "-lstdc++", "-lm", text=text, compiler=compiler)
+    return executable
+
+
+def _compile(output: Path, *arguments: str, text: str | None = None, compiler: str = COMPILER) -> None:
+    """Run the compiler. The output file appears complete or not at all, even if several processes make the same one."""
     handle, scratch = tempfile.mkstemp(dir=output.parent)
     os.close(handle)
     done = subprocess.run(
-        [COMPILER, *arguments, "-o", scratch], input=text, capture_output=True, text=True, check=False
+        [compiler, *arguments, "-o", scratch], input=text, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         os.unlink(scratch)
-        raise CudaOnCpuError(f"{COMPILER} rejects the source:\n{done.stderr}")
+        raise CudaOnCpuError(f"{compiler} rejects the source:\n{done.stderr}")
     os.chmod(scratch, 0o700)
     os.replace(scratch, output)
 

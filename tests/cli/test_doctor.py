@@ -12,6 +12,7 @@ import pytest
 from gpucomp.cli import doctor
 from gpucomp.extras import EXTRAS
 from gpucomp.targets import amdgcn
+from tests.fake_hip.runtime import FakeHip
 
 
 class Driver:
@@ -44,7 +45,7 @@ def test_a_clang_that_is_too_old_for_hip_counts_as_missing(monkeypatch):
     monkeypatch.setattr(amdgcn, "_installed", lambda program: ["/usr/bin/clang"] if program == "clang" else [])
     monkeypatch.setattr(amdgcn, "version", lambda clang: "Debian clang version 14.0.6")
 
-    clang, lld, *_ = doctor._hip()
+    _, clang, lld, *_ = doctor._hip()
 
     assert clang.found.startswith("missing: clang 18 or newer is not installed")
     assert clang.found.endswith("apt-get install clang-19 lld-19 (here: Debian clang version 14.0.6)")
@@ -198,3 +199,24 @@ def test_the_report_is_also_json(command, tmp_path):
     for row in [row for title in sections for row in found[title]]:
         assert row["name"] in also
         assert row["found"] in also
+
+
+@pytest.fixture(autouse=True)
+def without_hip(monkeypatch):
+    """The library of AMD's GPUs is not here, whatever a test says of others."""
+    monkeypatch.setattr(doctor.hip, "candidates", list)
+    doctor.hip.runtime.cache_clear()
+
+
+def test_a_gpu_of_amd_is_listed_and_hip_runs_here(monkeypatch):
+    there = FakeHip(arch="gfx1100:xnack-", gpus=1).library
+    monkeypatch.setattr(doctor.hip, "runtime", lambda: there)
+
+    rows = {row.name: row.found for row in doctor._hip()}
+
+    assert (rows["runtime"], rows["device 0"]) == ("version 60342134", "AMD Instinct MI210, gfx1100")
+    assert "hip" in doctor.targets_found()
+
+    FakeHip(gpus=0)
+    assert "rocminfo should list one" in {row.name: row.found for row in doctor._hip()}["devices"]
+    assert "hip" not in doctor.targets_found()

@@ -17,8 +17,8 @@ from gpucomp import compile
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
-from gpucomp.runtime import cuda as runtime
 from gpucomp.runtime import cuda_places
+from gpucomp.runtime import gpu as runtime
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.targets import cuda
 from tests.fake_cupy import FakeCupy
@@ -178,7 +178,7 @@ def test_what_is_larger_than_the_pinned_memory_is_copied_by_the_driver(monkeypat
 
 def test_device_arrays_are_taken_without_the_host():
     program, driver = opened()
-    array = program._cupy.array(X)
+    array = program._arrays.array(X)
     array.device.synchronize()
     driver.clear_log()
 
@@ -340,7 +340,7 @@ def test_an_error_that_ends_the_context_is_a_lost_device_and_stays_one(status, g
     program.close()
 
     assert (found.value.code, found.value.exit_code, len(calls)) == ("GPC5201", 5, 2 * good_runs + 1)
-    assert not program._cupy.streams
+    assert not program._arrays.streams
 
 
 @pytest.mark.parametrize("status", [700, 719])
@@ -441,12 +441,12 @@ def test_more_static_and_dynamic_shared_memory_than_a_block_may_have_is_refused_
 
 def test_a_run_from_a_thread_with_another_device_goes_to_the_program_s():
     program, _ = opened()
-    program._cupy.current_device = 1
+    program._arrays.current_device = 1
 
     found = program.run({"x": X})
 
     np.testing.assert_array_equal(found["y"], answer(X)["y"])
-    assert program._cupy.current_device == 1
+    assert program._arrays.current_device == 1
 
 
 def test_a_run_from_a_thread_of_its_own_has_the_program_s_context():
@@ -484,7 +484,7 @@ def test_what_a_program_took_is_given_back_with_it(closed):
 def test_what_is_collected_while_a_graph_is_captured_does_not_end_the_capture():
     """The garbage collector runs where it will, and frees the memory of programs that nobody has any more."""
     program, driver = opened()
-    gone = CudaProgram(program.plan, {}, {"k0.bin": cubin("k0", POINTERS)}, {"w0": BIAS}, cupy=program._cupy)
+    gone = CudaProgram(program.plan, {}, {"k0.bin": cubin("k0", POINTERS)}, {"w0": BIAS}, cupy=program._arrays)
     gone.itself = gone
     del gone
     program.run({"x": X})

@@ -110,7 +110,7 @@ def test_descriptors_are_made_once_and_replays_use_them():
 
 def test_a_tensor_map_follows_an_array_that_is_read_where_it_lies():
     program, _, seen = opened([MAP, replace(MAP, parameter=1, extents=(4, 1))])
-    arrays = [program._cupy.array(X), program._cupy.array(2 * X)]
+    arrays = [program._arrays.array(X), program._arrays.array(2 * X)]
     arrays[0].device.synchronize()
 
     for array in (*arrays, *arrays, arrays[0]):  # the second time by a graph

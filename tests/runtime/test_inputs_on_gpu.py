@@ -72,7 +72,7 @@ def program(monkeypatch):
 @pytest.mark.parametrize("kind", [Interface, Dlpack, Both, Neither])
 @pytest.mark.parametrize("non_blocking", [False, True])
 def test_what_another_stream_still_writes_is_waited_for(program, kind, non_blocking):
-    cupy = program._cupy
+    cupy = program._arrays
     given = kind(cupy.array(X, cupy.cuda.Stream(non_blocking=non_blocking)))
     assert cupy.driver.memory(given.array.data.ptr).tobytes() != X.tobytes()
 
@@ -83,7 +83,7 @@ def test_what_another_stream_still_writes_is_waited_for(program, kind, non_block
 
 @pytest.mark.parametrize("kind", [Interface, Dlpack])
 def test_a_tensor_that_is_not_in_the_order_of_c_is_copied_before_it_is_read(program, kind):
-    cupy = program._cupy
+    cupy = program._arrays
     given = kind(cupy.array(np.asfortranarray(X)))
     given.array.device.synchronize()
     other = cupy.cuda.Stream(non_blocking=True)
@@ -95,7 +95,7 @@ def test_a_tensor_that_is_not_in_the_order_of_c_is_copied_before_it_is_read(prog
 
 
 def test_by_dlpack_no_other_work_is_waited_for(program):
-    cupy = program._cupy
+    cupy = program._arrays
     other = cupy.array(X, cupy.cuda.Stream(non_blocking=True))
 
     checked_inputs({"x": Both(cupy.array(X, cupy.cuda.Stream(non_blocking=True)))}, SPECS, kind="cuda")
@@ -109,4 +109,4 @@ def test_what_cannot_be_exported_is_the_user_s_error(program):
             raise BufferError("it requires a gradient")
 
     with pytest.raises(InputError, match="cannot be read from its device: it requires a gradient"):
-        checked_inputs({"x": Refusing(program._cupy.array(X))}, SPECS, kind="cuda")
+        checked_inputs({"x": Refusing(program._arrays.array(X))}, SPECS, kind="cuda")

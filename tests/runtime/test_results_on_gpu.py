@@ -13,7 +13,7 @@ from gpucomp.artifact.plan import OUTPUT
 from gpucomp.errors import DeviceError, InputError, UsageError
 from gpucomp.ir.state import State
 from gpucomp.runtime import cuda as runtime
-from gpucomp.runtime import cuda_places
+from gpucomp.runtime import cuda_places, gpu
 from gpucomp.runtime.executable import PROGRAMS, Executable
 from gpucomp.runtime.inputs import stream_of
 from gpucomp.targets import cuda
@@ -112,7 +112,7 @@ def test_arrays_of_the_caller_are_read_and_written_where_they_lie_and_a_graph_is
 
 
 def test_the_graphs_that_are_kept_are_few(exe, cupy, monkeypatch):
-    monkeypatch.setattr(runtime, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(gpu, "MOST_GRAPHS", 2)
     sets = [(on_device(cupy, X * np.float32(k + 1)), on_device(cupy, 0 * X)) for k in range(5)]
     before = cupy.driver.held()["graphs"]
     for _ in range(3):

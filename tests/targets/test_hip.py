@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gpucomp import targets
+from gpucomp import config, targets
 from gpucomp.codegen.llvm.ir import math as tables
+from gpucomp.device import hip as device
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.ir.types import BF16, F16, I8, I32
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
@@ -255,11 +256,6 @@ def test_without_clang_the_message_names_the_packages(monkeypatch):
     hip.compiler_version.cache_clear()
 
 
-def test_what_is_compiled_for_hip_is_not_run():
-    with pytest.raises(DeviceError, match="gpucomp compiles for hip and does not run what it compiled"):
-        targets.require_device(hip.manifest("gfx90a"))
-
-
 LIBRARY = """
 extern "C" int hipGetDeviceCount(int* count) {{ *count = {count}; return {status}; }}
 extern "C" int hipRuntimeGetVersion(int* version) {{ *version = 60342134; return 0; }}
@@ -283,7 +279,7 @@ def runtime(tmp_path, monkeypatch):
             ["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(place)], input=text, text=True, check=True
         )
         library = ctypes.CDLL(str(place))
-        monkeypatch.setattr(hip, "runtime", lambda: library)
+        monkeypatch.setattr(device, "runtime", lambda: library)
 
     return made
 
@@ -313,13 +309,23 @@ def test_a_gpu_that_cannot_be_used_is_told(runtime, device, message):
         targets.resolve("hip")
 
 
-def test_without_the_runtime_the_message_says_how_to_compile_for_another_machine(monkeypatch):
-    monkeypatch.setattr(hip, "RUNTIMES", ("libamdhip64-that-is-not-here.so",))
-    hip.runtime.cache_clear()
+def test_without_the_runtime_the_message_says_what_to_install_and_how_to_compile_for_another_machine(monkeypatch):
+    monkeypatch.setattr(device, "candidates", lambda: ["libamdhip64-that-is-not-here.so"])
+    device.runtime.cache_clear()
 
-    with pytest.raises(DeviceError, match=r"HIP runtime .* was not found; to compile for a GPU in another machine"):
+    with pytest.raises(DeviceError, match=r"HIP runtime .* was not found: apt-get install .*hip:gfx90a"):
         targets.resolve("hip")
-    hip.runtime.cache_clear()
+    with pytest.raises(DeviceError, match="was not found"):
+        targets.require_device(hip.manifest("gfx90a"))
+    device.runtime.cache_clear()
+
+
+def test_rocm_s_folder_in_the_environment_comes_first(monkeypatch):
+    for name in ("ROCM_PATH", "HIP_PATH"):
+        with config.using(rocm=config.read({name: "/opt/rocm"}).rocm):
+            assert device.candidates()[0] == "/opt/rocm/lib/libamdhip64.so"
+    with config.using(rocm=None):
+        assert device.candidates()[:2] == ["libamdhip64.so", "libamdhip64.so.9"]
 
 
 def test_only_kernels_that_call_a_function_get_the_mathematics():

@@ -11,14 +11,9 @@ from gpucomp.runtime.executable import PROGRAMS
 from gpucomp.tuning import devices
 
 
-@pytest.mark.parametrize("table", [targets.BUILDERS, manifest.KINDS])
+@pytest.mark.parametrize("table", [targets.BUILDERS, manifest.KINDS, PROGRAMS, devices.KINDS])
 def test_every_table_has_every_kind_of_target(table):
     assert set(table) == set(targets.MODULES)
-
-
-@pytest.mark.parametrize("table", [PROGRAMS, devices.KINDS])
-def test_every_kind_that_runs_has_a_runtime_and_a_device_to_measure_on(table):
-    assert set(table) == set(targets.MODULES) - targets.COMPILED_ONLY
 
 
 def test_every_language_has_a_suffix():
