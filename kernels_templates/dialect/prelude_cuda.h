@@ -718,6 +718,9 @@ __device__ __forceinline__ void gc_wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
+// `value` is computed before waits that follow: a compiler else moves arithmetic past the wait that it was to overlap with.
+__device__ __forceinline__ void gc_wgmma_before(float& value) { asm volatile("" : "+f"(value)); }
+
 // Describes a K-major operand whose rows of 128 bytes TMA swizzled by 128 bytes, the first row 1024-byte aligned.
 // Further along K within the 128 bytes: add bytes / 16 to it.
 __device__ __forceinline__ unsigned long long gc_wgmma_operand(const void* shared_tile) {

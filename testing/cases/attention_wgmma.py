@@ -17,7 +17,11 @@ CASES = {
         attention(17, 64, 64, 32, dtype=BF16, mask="add", residual=True),
         tile(1, 32, 3, 1),
     ),
-    "heads of 128": ({"depth_panels": 2, "trades": 1}, attention(130, 130, 128, 128, heads=1, dtype=BF16), tile(2, 96, 2, 1)),
+    "heads of 128": (
+        {"depth_panels": 2, "trades": 1},
+        attention(130, 130, 128, 128, heads=1, dtype=BF16),
+        tile(2, 96, 2, 1),
+    ),
     "heads that are no whole panels": (
         {"depth_steps": 5, "value_panels": 2, "values_pad": 96},
         attention(9, 70, 80, 72, dtype=F16),

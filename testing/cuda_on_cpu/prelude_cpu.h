@@ -541,6 +541,8 @@ __device__ __forceinline__ void gc_wgmma_wait() {
   gc_runtime_wgmma_wait(pending);
 }
 
+__device__ __forceinline__ void gc_wgmma_before(float& value) { (void)value; }
+
 __device__ __forceinline__ unsigned long long gc_wgmma_operand(const void* shared_tile) {
   const unsigned long long start = gc_runtime_shared_offset(shared_tile) >> 4;
   return start | 1ull << 16 | 64ull << 32 | 1ull << 62;

@@ -74,8 +74,12 @@ def emit_wgmma_attention(
         ),
         "maps": ("map_q", "map_k", "map_v"),
         "load_q": _load(q, "q", f"panel * {derived.tile_m * 128}", "full_q", "first_row"),
-        "load_k": _load(k, "k", "stage * {stage_k} + panel * {tile_n} * 128".format(**at), "full_k + stage", "first_column"),
-        "load_v": _load(v, "v", "stage * {stage_v} + panel * {tile_n} * 128".format(**at), "full_v + stage", "first_column"),
+        "load_k": _load(
+            k, "k", "stage * {stage_k} + panel * {tile_n} * 128".format(**at), "full_k + stage", "first_column"
+        ),
+        "load_v": _load(
+            v, "v", "stage * {stage_v} + panel * {tile_n} * 128".format(**at), "full_v + stage", "first_column"
+        ),
         "end": "columns" if shared["stops_early"] else str(p.n),
         **place(p, derived.tiles_m),
     }
