@@ -17,6 +17,7 @@ from gpucomp.kernel import (
 from gpucomp.kernel.example import has_sizes
 from gpucomp.kernels_templates.attention.mma.space import FAMILY as ATTENTION_MMA
 from gpucomp.kernels_templates.attention.simt.space import FAMILY as ATTENTION
+from gpucomp.kernels_templates.attention.wgmma.space import FAMILY as ATTENTION_WGMMA
 from gpucomp.kernels_templates.contraction.amd.space import FAMILY as AMD
 from gpucomp.kernels_templates.contraction.gemv.space import FAMILY as GEMV
 from gpucomp.kernels_templates.contraction.mali.space import FAMILY as MALI
@@ -57,7 +58,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Scan: (SCAN,),
     Scatter: (SCATTER,),
     Window: (POOL_WINDOW, POOL),
-    Attention: (ATTENTION_MMA, ATTENTION),
+    Attention: (ATTENTION_WGMMA, ATTENTION_MMA, ATTENTION),
     TileTransform: (TILE_TRANSFORM,),
 }
 FAMILIES = {family.title: family for engines in ENGINES.values() for family in engines}

@@ -100,6 +100,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "contraction/mma": ("f16", "tf32", "f16-tail"),
         "contraction/simt": ("f32", "f32-tail"),
         "pool/window": ("f16",),
+        "attention/wgmma": ("f16", "bf16"),
     },
     "pocl": {
         "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
@@ -504,6 +505,8 @@ def attend(rng: random.Random, cell: Cell) -> Kernel:
     values = depth if one_in(rng, 2) else 2 * awkward(rng, 40)
     if cell.engine == "attention/mma":
         depth, values = -(-depth // 2) * 2, -(-values // 2) * 2
+    if cell.engine == "attention/wgmma":  # rows of whole 16 bytes
+        depth, values = -(-depth // 8) * 8, -(-values // 8) * 8
     options = {
         "heads": rng.choice((1, 2, 3)),
         "mask": rng.choice(("", "", "add", "bool")),

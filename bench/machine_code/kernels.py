@@ -69,6 +69,7 @@ KERNELS: Mapping[str, Callable[[Target], Kernel]] = {
     "stem 7x7 224x224x3 f16": lambda _: _of_stem(),
     "depthwise 3x3 56x56x144 f16": lambda _: depthwise((1, 56, 56, 144), (3, 3), pad=1, dtype=F16),
     "attention 4096 d64 f16": lambda _: attention(4096, 4096, 64, 64, heads=16, dtype=F16),
+    "attention 4096 d128 f16": lambda _: attention(4096, 4096, 128, 128, heads=16, dtype=F16),
     "attention decode 4096 d64 f16": lambda _: attention(1, 4096, 64, 64, heads=16, dtype=F16),
     "softmax 4096x1024 f16": partial(_of_spec, "softmax:rows=4096,cols=1024,dtype=f16"),
     "layer norm 128x768 f16": partial(_of_spec, "layer_norm:rows=128,cols=768,dtype=f16"),

@@ -110,13 +110,19 @@ def row_of(built: Built, listing: Listing, registers: int, spills: int, shared: 
         classes=nvidia.classify(found, math),
         results=built.results,
         first_load=shortest(listing, nvidia.stall, lambda one: one.opcode in nvidia.LOADS),
-        loop=_loop(loop, device, built.threads // nvidia.WARP, groups) if loop else None,
+        loop=_loop(loop, device, _warps(built), groups) if loop else None,
     )
+
+
+def _warps(built: Built) -> int:
+    """Warps that run the main loop: of engines with ``consumers`` these warpgroups, the others of the work-group copy."""
+    consumers = built.source.schedule.get("consumers", 0)
+    return consumers * WARPGROUP or built.threads // nvidia.WARP
 
 
 def _loop(body: list[Instruction], device: Device, warps: int, groups: int) -> Loop:
     math = nvidia.math_of(body)
-    if math & nvidia.GROUPED:  # the other warps of the work-group copy
+    if math & nvidia.GROUPED:
         warps = max(WARPGROUP, warps // WARPGROUP * WARPGROUP)
     per_group = max(1, warps // nvidia.SCHEDULERS)
     resident = max(1, groups * warps // nvidia.SCHEDULERS)

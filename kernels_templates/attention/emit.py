@@ -9,6 +9,7 @@ from gpucomp.codegen.c.arguments import Argument, highest, plain
 from gpucomp.codegen.c.emit import Emitter
 from gpucomp.codegen.c.epilogue import epilogue, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.text import over, remainder
 from gpucomp.expr.core import Call, Const, Expr, Hole, Select, Var, call, cast, index, literal, select, var
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Attention, Kernel
@@ -17,35 +18,42 @@ from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.operand import places
 
 if TYPE_CHECKING:
-    from gpucomp.kernels_templates.attention.simt.space import AttentionProblem, AttentionSchedule
+    from gpucomp.kernels_templates.attention.simt.space import AttentionProblem
 
 
 def emit_shared(
     kernel: Kernel[Attention],
     printer: CPrinter,
     batch: Var,
-    s: AttentionSchedule,
     p: AttentionProblem,
     *,
     tile_m: int,
+    tile_n: int,
+    splits: int,
     out_vector: int,
     in_log2: bool = False,
+    scaled_once: bool = False,
 ) -> dict[str, Any]:
     """What the engines share: the score, the stores, memory for splits, types and numbers.
 
-    With ``in_log2`` scores that ``times_log2_e`` can change are, and their powers are powers of two.
+    With ``in_log2`` scores that ``times_log2_e`` can change are, and their powers are powers of two. With ``scaled_once``
+    products that are only multiplied by a positive ``scale`` are multiplied in the exponent: exp2(scale * dot - shift).
     """
     scaled = times_log2_e(kernel.body.score, kernel.body.dot) if in_log2 else None
+    split = _without_scale(scaled, kernel.body.dot) if scaled is not None and scaled_once else None
+    if split is not None:
+        scaled = split[0]
     dialect = printer.dialect
     found = epilogue(kernel, printer, batch, out_vector, "mean" if out_vector == 1 else f"means[{LANE}]")
     return {
-        "scratch": split_scratch(printer, dialect.value_type(F32), s.splits),
-        **_score(kernel, printer, batch, s, p, kernel.body.score if scaled is None else scaled),
+        "scratch": split_scratch(printer, dialect.value_type(F32), splits),
+        **_score(kernel, printer, batch, tile_n, p, kernel.body.score if scaled is None else scaled),
         "in_log2": scaled is not None,
+        "scale": dialect.literal(split[1], F32) if split is not None else "",
         "row_lines": found.row_lines,
         "store": found.store,
         "stops_early": p.causal >= 0 and _may_be_below(p.causal + p.m, p.n + tile_m),
-        "index": dialect.index_type(highest(p.m + tile_m, p.n + s.tile_n * s.splits, p.batch) + 1),
+        "index": dialect.index_type(highest(p.m + tile_m, p.n + tile_n * splits, p.batch) + 1),
         "type": dialect.value_type(F32),
         "zero": dialect.literal(0, F32),
         "one": dialect.literal(1, F32),
@@ -77,8 +85,27 @@ def times_log2_e(score: Expr, dot: Expr) -> Expr | None:
     return None
 
 
+def _without_scale(score: Expr, dot: Expr) -> tuple[Expr, float] | None:
+    """dot * c, hidden or not  ->  dot, hidden or not, and c; ``None`` if c is not positive: maxima are of products then"""
+    match score:
+        case Select(condition=condition, then=value, otherwise=otherwise):
+            inner = _without_scale(value, dot)
+            return None if inner is None else (select(condition, inner[0], otherwise), inner[1])
+        case Call(fn="mul", args=(a, Const(value=scale))) if a is dot and 0 < float(scale) < math.inf:
+            return dot, float(scale)
+    return None
+
+
+def place(p: AttentionProblem, tiles_m: Any) -> dict[str, str]:
+    """Text of the position of the work-group's rows: the number of its tile among those of a batch, and the batch."""
+    return {
+        "tile_of_rows": "0" if tiles_m == 1 else "tile" if p.batch == 1 else f"({remainder('tile', tiles_m)})",
+        "my_batch": "0" if p.batch == 1 else over("tile", tiles_m),
+    }
+
+
 def _score(
-    kernel: Kernel[Attention], printer: CPrinter, batch: Var, s: AttentionSchedule, p: AttentionProblem, score: Expr
+    kernel: Kernel[Attention], printer: CPrinter, batch: Var, tile_n: int, p: AttentionProblem, score: Expr
 ) -> dict[str, Any]:
     """``score`` of the result is the text of the ``score`` of one ``dot``, after ``score_lines``.
 
@@ -90,8 +117,8 @@ def _score(
     row, col = var("row", plain(max(1, p.m))), var("col", plain(max(1, p.n)))
     rewrite = Rewriter(kernel.params, places(body.rows, row) | places(body.cols, col) | places(body.batch, batch))
     value = rewrite(cast(score, F32))
-    if p.n % s.tile_n:
-        past = var("past", plain(p.n + s.tile_n))  # it may exceed n, and the simplifier must not assume otherwise
+    if p.n % tile_n:
+        past = var("past", plain(p.n + tile_n))  # it may exceed n, and the simplifier must not assume otherwise
         value = select(call("lt", past, index(plain(p.n))), value, literal(-math.inf, F32))
     else:
         past = col

@@ -718,11 +718,21 @@ __device__ __forceinline__ void gc_wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
+// `value` is computed before waits that follow: a compiler else moves arithmetic past the wait that it was to overlap with.
+__device__ __forceinline__ void gc_wgmma_before(float& value) { asm volatile("" : "+f"(value)); }
+
 // Describes a K-major operand whose rows of 128 bytes TMA swizzled by 128 bytes, the first row 1024-byte aligned.
 // Further along K within the 128 bytes: add bytes / 16 to it.
 __device__ __forceinline__ unsigned long long gc_wgmma_operand(const void* shared_tile) {
   const unsigned long long start = (unsigned)__cvta_generic_to_shared(shared_tile) >> 4 & 0x3fffu;
   return start | 1ull << 16 | 64ull << 32 | 1ull << 62;  // 1024 bytes from 8 rows to the next 8; 128-byte swizzle
+}
+
+// Describes 16 rows of depth of an operand that is contiguous along its n columns, in panels of 64 columns that are `panel_bytes`
+// apart: rows of 128 bytes that TMA swizzled by 128 bytes, the first 1024-byte aligned. 16 rows further on: add 128 to it.
+__device__ __forceinline__ unsigned long long gc_wgmma_turned(const void* shared_tile, unsigned panel_bytes) {
+  const unsigned long long start = (unsigned)__cvta_generic_to_shared(shared_tile) >> 4 & 0x3fffu;
+  return start | (unsigned long long)(panel_bytes >> 4) << 16 | 64ull << 32 | 1ull << 62;
 }
 
 #define GC_WGMMA_NAMES_8 \
@@ -792,7 +802,13 @@ __device__ __forceinline__ unsigned long long gc_wgmma_operand(const void* share
                : GC_WGMMA_SUMS_##n(bind)                                                            \
                : "l"(a), "l"(b)                                                                     \
                : "memory")
+#define GC_WGMMA_TURNED(n, shape, rest)                                                 \
+  asm volatile("wgmma.mma_async.sync.aligned." shape " {" GC_WGMMA_NAMES_##n "}, " rest \
+               : GC_WGMMA_SUMS_##n(GC_WGMMA_FLOAT)                                      \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)                     \
+               : "memory")
 #define GC_WGMMA_FLOAT(sum) "+f"(sum)
+#define GC_WGMMA_FIRST(sum) "=f"(sum)
 #define GC_WGMMA_INT(sum) "+r"(sum)
 
 // Depth 16 of f16. n: 8, 16, 32, 48, 64, 96, 128, 192 or 256, here and below.
@@ -851,7 +867,67 @@ __device__ __forceinline__ void gc_wgmma_s8(int* acc, unsigned long long a, unsi
   if constexpr (n == 256) GC_WGMMA(256, GC_WGMMA_INT, "m64n256k32.s32.s8.s8", "%128, %129, 1;");
 }
 
+// Depth 16 of f16, the first of a sum: what `acc` has is not read.
+template <int n>
+__device__ __forceinline__ void gc_wgmma_f16_first(float* acc, unsigned long long a, unsigned long long b) {
+  if constexpr (n == 8) GC_WGMMA(8, GC_WGMMA_FIRST, "m64n8k16.f32.f16.f16", "%4, %5, 0, 1, 1, 0, 0;");
+  if constexpr (n == 16) GC_WGMMA(16, GC_WGMMA_FIRST, "m64n16k16.f32.f16.f16", "%8, %9, 0, 1, 1, 0, 0;");
+  if constexpr (n == 32) GC_WGMMA(32, GC_WGMMA_FIRST, "m64n32k16.f32.f16.f16", "%16, %17, 0, 1, 1, 0, 0;");
+  if constexpr (n == 48) GC_WGMMA(48, GC_WGMMA_FIRST, "m64n48k16.f32.f16.f16", "%24, %25, 0, 1, 1, 0, 0;");
+  if constexpr (n == 64) GC_WGMMA(64, GC_WGMMA_FIRST, "m64n64k16.f32.f16.f16", "%32, %33, 0, 1, 1, 0, 0;");
+  if constexpr (n == 96) GC_WGMMA(96, GC_WGMMA_FIRST, "m64n96k16.f32.f16.f16", "%48, %49, 0, 1, 1, 0, 0;");
+  if constexpr (n == 128) GC_WGMMA(128, GC_WGMMA_FIRST, "m64n128k16.f32.f16.f16", "%64, %65, 0, 1, 1, 0, 0;");
+  if constexpr (n == 192) GC_WGMMA(192, GC_WGMMA_FIRST, "m64n192k16.f32.f16.f16", "%96, %97, 0, 1, 1, 0, 0;");
+  if constexpr (n == 256) GC_WGMMA(256, GC_WGMMA_FIRST, "m64n256k16.f32.f16.f16", "%128, %129, 0, 1, 1, 0, 0;");
+}
+
+// Depth 16 of bf16, the first of a sum: what `acc` has is not read.
+template <int n>
+__device__ __forceinline__ void gc_wgmma_bf16_first(float* acc, unsigned long long a, unsigned long long b) {
+  if constexpr (n == 8) GC_WGMMA(8, GC_WGMMA_FIRST, "m64n8k16.f32.bf16.bf16", "%4, %5, 0, 1, 1, 0, 0;");
+  if constexpr (n == 16) GC_WGMMA(16, GC_WGMMA_FIRST, "m64n16k16.f32.bf16.bf16", "%8, %9, 0, 1, 1, 0, 0;");
+  if constexpr (n == 32) GC_WGMMA(32, GC_WGMMA_FIRST, "m64n32k16.f32.bf16.bf16", "%16, %17, 0, 1, 1, 0, 0;");
+  if constexpr (n == 48) GC_WGMMA(48, GC_WGMMA_FIRST, "m64n48k16.f32.bf16.bf16", "%24, %25, 0, 1, 1, 0, 0;");
+  if constexpr (n == 64) GC_WGMMA(64, GC_WGMMA_FIRST, "m64n64k16.f32.bf16.bf16", "%32, %33, 0, 1, 1, 0, 0;");
+  if constexpr (n == 96) GC_WGMMA(96, GC_WGMMA_FIRST, "m64n96k16.f32.bf16.bf16", "%48, %49, 0, 1, 1, 0, 0;");
+  if constexpr (n == 128) GC_WGMMA(128, GC_WGMMA_FIRST, "m64n128k16.f32.bf16.bf16", "%64, %65, 0, 1, 1, 0, 0;");
+  if constexpr (n == 192) GC_WGMMA(192, GC_WGMMA_FIRST, "m64n192k16.f32.bf16.bf16", "%96, %97, 0, 1, 1, 0, 0;");
+  if constexpr (n == 256) GC_WGMMA(256, GC_WGMMA_FIRST, "m64n256k16.f32.bf16.bf16", "%128, %129, 0, 1, 1, 0, 0;");
+}
+
+// Depth 16 of f16: `a` in registers, as mma takes it, for each warp's 16 rows; they may not change until the wait. `b` is turned:
+// see gc_wgmma_turned.
+template <int n>
+__device__ __forceinline__ void gc_wgmma_f16_registers(float* acc, const unsigned* a, unsigned long long b) {
+  if constexpr (n == 8) GC_WGMMA_TURNED(8, "m64n8k16.f32.f16.f16", "{%4, %5, %6, %7}, %8, 1, 1, 1, 1;");
+  if constexpr (n == 16) GC_WGMMA_TURNED(16, "m64n16k16.f32.f16.f16", "{%8, %9, %10, %11}, %12, 1, 1, 1, 1;");
+  if constexpr (n == 32) GC_WGMMA_TURNED(32, "m64n32k16.f32.f16.f16", "{%16, %17, %18, %19}, %20, 1, 1, 1, 1;");
+  if constexpr (n == 48) GC_WGMMA_TURNED(48, "m64n48k16.f32.f16.f16", "{%24, %25, %26, %27}, %28, 1, 1, 1, 1;");
+  if constexpr (n == 64) GC_WGMMA_TURNED(64, "m64n64k16.f32.f16.f16", "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;");
+  if constexpr (n == 96) GC_WGMMA_TURNED(96, "m64n96k16.f32.f16.f16", "{%48, %49, %50, %51}, %52, 1, 1, 1, 1;");
+  if constexpr (n == 128) GC_WGMMA_TURNED(128, "m64n128k16.f32.f16.f16", "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;");
+  if constexpr (n == 192) GC_WGMMA_TURNED(192, "m64n192k16.f32.f16.f16", "{%96, %97, %98, %99}, %100, 1, 1, 1, 1;");
+  if constexpr (n == 256) GC_WGMMA_TURNED(256, "m64n256k16.f32.f16.f16", "{%128, %129, %130, %131}, %132, 1, 1, 1, 1;");
+}
+
+// Depth 16 of bf16: `a` in registers, as mma takes it, for each warp's 16 rows; they may not change until the wait. `b` is turned:
+// see gc_wgmma_turned.
+template <int n>
+__device__ __forceinline__ void gc_wgmma_bf16_registers(float* acc, const unsigned* a, unsigned long long b) {
+  if constexpr (n == 8) GC_WGMMA_TURNED(8, "m64n8k16.f32.bf16.bf16", "{%4, %5, %6, %7}, %8, 1, 1, 1, 1;");
+  if constexpr (n == 16) GC_WGMMA_TURNED(16, "m64n16k16.f32.bf16.bf16", "{%8, %9, %10, %11}, %12, 1, 1, 1, 1;");
+  if constexpr (n == 32) GC_WGMMA_TURNED(32, "m64n32k16.f32.bf16.bf16", "{%16, %17, %18, %19}, %20, 1, 1, 1, 1;");
+  if constexpr (n == 48) GC_WGMMA_TURNED(48, "m64n48k16.f32.bf16.bf16", "{%24, %25, %26, %27}, %28, 1, 1, 1, 1;");
+  if constexpr (n == 64) GC_WGMMA_TURNED(64, "m64n64k16.f32.bf16.bf16", "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;");
+  if constexpr (n == 96) GC_WGMMA_TURNED(96, "m64n96k16.f32.bf16.bf16", "{%48, %49, %50, %51}, %52, 1, 1, 1, 1;");
+  if constexpr (n == 128) GC_WGMMA_TURNED(128, "m64n128k16.f32.bf16.bf16", "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;");
+  if constexpr (n == 192) GC_WGMMA_TURNED(192, "m64n192k16.f32.bf16.bf16", "{%96, %97, %98, %99}, %100, 1, 1, 1, 1;");
+  if constexpr (n == 256) GC_WGMMA_TURNED(256, "m64n256k16.f32.bf16.bf16", "{%128, %129, %130, %131}, %132, 1, 1, 1, 1;");
+}
+
 #undef GC_WGMMA
+#undef GC_WGMMA_TURNED
+#undef GC_WGMMA_FIRST
 #undef GC_WGMMA_FLOAT
 #undef GC_WGMMA_INT
 

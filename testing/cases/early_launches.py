@@ -44,6 +44,7 @@ KERNELS = {
     "pool/window": (max_pool((1, 9, 7, 8), 3, 2, 1, dtype=F16), {}),
     "attention/simt": (attention(9, 13, 8, 12), {}),
     "attention/mma": (attention(17, 21, 16, 16, dtype=F16), {}),
+    "attention/wgmma": (attention(17, 21, 16, 16, dtype=F16), {}),
 }
 
 MMA_KERNELS = {

@@ -541,29 +541,56 @@ __device__ __forceinline__ void gc_wgmma_wait() {
   gc_runtime_wgmma_wait(pending);
 }
 
+__device__ __forceinline__ void gc_wgmma_before(float& value) { (void)value; }
+
 __device__ __forceinline__ unsigned long long gc_wgmma_operand(const void* shared_tile) {
   const unsigned long long start = gc_runtime_shared_offset(shared_tile) >> 4;
   return start | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
+__device__ __forceinline__ unsigned long long gc_wgmma_turned(const void* shared_tile, unsigned panel_bytes) {
+  const unsigned long long start = gc_runtime_shared_offset(shared_tile) >> 4;
+  return start | (unsigned long long)(panel_bytes >> 4) << 16 | 64ull << 32 | 1ull << 62;
+}
+
 template <int n>
 __device__ __forceinline__ void gc_wgmma_f16(float* acc, unsigned long long a, unsigned long long b) {
-  gc_runtime_wgmma(GcElement::F16, n, acc, a, b);
+  gc_runtime_wgmma(GcElement::F16, n, acc, a, b, false);
 }
 
 template <int n>
 __device__ __forceinline__ void gc_wgmma_bf16(float* acc, unsigned long long a, unsigned long long b) {
-  gc_runtime_wgmma(GcElement::BF16, n, acc, a, b);
+  gc_runtime_wgmma(GcElement::BF16, n, acc, a, b, false);
 }
 
 template <int n>
 __device__ __forceinline__ void gc_wgmma_tf32(float* acc, unsigned long long a, unsigned long long b) {
-  gc_runtime_wgmma(GcElement::TF32, n, acc, a, b);
+  gc_runtime_wgmma(GcElement::TF32, n, acc, a, b, false);
 }
 
 template <int n>
 __device__ __forceinline__ void gc_wgmma_s8(int* acc, unsigned long long a, unsigned long long b) {
-  gc_runtime_wgmma(GcElement::S8, n, acc, a, b);
+  gc_runtime_wgmma(GcElement::S8, n, acc, a, b, false);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_f16_first(float* acc, unsigned long long a, unsigned long long b) {
+  gc_runtime_wgmma(GcElement::F16, n, acc, a, b, true);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_bf16_first(float* acc, unsigned long long a, unsigned long long b) {
+  gc_runtime_wgmma(GcElement::BF16, n, acc, a, b, true);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_f16_registers(float* acc, const unsigned* a, unsigned long long b) {
+  gc_runtime_wgmma_registers(GcElement::F16, n, acc, a, b);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_bf16_registers(float* acc, const unsigned* a, unsigned long long b) {
+  gc_runtime_wgmma_registers(GcElement::BF16, n, acc, a, b);
 }
 
 template <int registers>

@@ -98,6 +98,8 @@ struct WgmmaCall {
   size_t number;  // in the warpgroup's list
   void* acc;
   int group;
+  const unsigned* registers;  // of operand `a`, and what they had at the call; null if it is in shared memory
+  unsigned before[4];
 };
 
 struct Sums {  // accumulators in flight: their memory is poisoned, their numbers are here
@@ -162,6 +164,8 @@ struct Mbarrier {
 struct Wgmma {  // one wgmma of a warpgroup; the operands as its first thread read them
   GcElement element;
   int columns;
+  bool first;             // the sums before it are not read
+  bool turned;            // `a` is in registers, and `b` contiguous along its columns
   unsigned long long a, b;
   std::vector<unsigned char> a_bytes, b_bytes;  // 64 x 32, columns x 32
   std::vector<double> rows, cols;  // the operands' numbers
@@ -830,14 +834,8 @@ double element_value(GcElement element, const unsigned char* at) {
   return 0;
 }
 
-// The rows of an operand, by its descriptor, as the async proxy sees them.
-std::vector<unsigned char> operand(const char* which, unsigned long long descriptor, int rows) {
+void require_landed(const char* which, size_t start, size_t end) {
   const Block& block = *running->block;
-  const size_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
-  if (descriptor >> 62 != 1) fail("wgmma: operand %s is not described with the 128-byte swizzle", which);
-  if (start % ROW_BYTES + 32 > ROW_BYTES || (start & 0x380))
-    fail("wgmma: operand %s starts at byte %zu, within a pattern of the swizzle", which, start);
-  const size_t end = start / ROW_BYTES * ROW_BYTES + (size_t)((rows + 7) / 8 - 1) * stride + 8 * ROW_BYTES;
   if (end > dynamic_shared_bytes) fail("wgmma: operand %s ends past the shared memory, at byte %zu", which, end);
   for (const auto& [address, barrier] : block.mbarriers)
     for (const TmaLoad& load : barrier.loads) {
@@ -845,6 +843,16 @@ std::vector<unsigned char> operand(const char* which, unsigned long long descrip
       if (at < end && start < at + load.bytes)
         fail("wgmma: operand %s is on its way still: nobody has seen the phase of its mbarrier complete", which);
     }
+}
+
+// The rows of an operand, by its descriptor, as the async proxy sees them.
+std::vector<unsigned char> operand(const char* which, unsigned long long descriptor, int rows) {
+  const Block& block = *running->block;
+  const size_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
+  if (descriptor >> 62 != 1) fail("wgmma: operand %s is not described with the 128-byte swizzle", which);
+  if (start % ROW_BYTES + 32 > ROW_BYTES || (start & 0x380))
+    fail("wgmma: operand %s starts at byte %zu, within a pattern of the swizzle", which, start);
+  require_landed(which, start, start / ROW_BYTES * ROW_BYTES + (size_t)((rows + 7) / 8 - 1) * stride + 8 * ROW_BYTES);
   std::vector<unsigned char> found((size_t)rows * 32);
   for (int row = 0; row < rows; ++row)
     for (int half = 0; half < 32; half += 16) {  // the swizzle moves 16 bytes as a unit
@@ -852,6 +860,33 @@ std::vector<unsigned char> operand(const char* which, unsigned long long descrip
       memcpy(&found[(size_t)(row * 32 + half)], block.async_view.data() + swizzled(at, ROW_BYTES), 16);
     }
   return found;
+}
+
+// Byte of an operand that is contiguous along its columns: panels of 64, blocks of 8 rows of depth (CuTe, make_gmma_desc of
+// Major::MN: ((T,8,m),(8,k)):((1,T,LBO),(8T,SBO))).
+size_t turned_at(unsigned long long descriptor, int row, int column) {
+  const size_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
+  const size_t stride = (descriptor >> 32 & 0x3fff) << 4;
+  const size_t within = (size_t)(row % 8 * ROW_BYTES + column % 64 * 2);
+  return swizzled(start + (size_t)(column / 64) * leading + (size_t)(row / 8) * stride + within, ROW_BYTES);
+}
+
+// The columns of such an operand of 16 rows, each with its depth, as the async proxy sees them.
+std::vector<unsigned char> turned_operand(const char* which, unsigned long long descriptor, int columns) {
+  const Block& block = *running->block;
+  const size_t start = (descriptor & 0x3fff) << 4;
+  if (descriptor >> 62 != 1) fail("wgmma: operand %s is not described with the 128-byte swizzle", which);
+  if (start & 0x3ff) fail("wgmma: operand %s starts at byte %zu, within a pattern of the swizzle", which, start);
+  require_landed(which, start, turned_at(descriptor, 15, columns - 1) / 1024 * 1024 + 1024);
+  std::vector<unsigned char> found((size_t)columns * 32);
+  for (int column = 0; column < columns; ++column)
+    for (int row = 0; row < 16; ++row)
+      memcpy(&found[(size_t)(column * 32 + row * 2)], block.async_view.data() + turned_at(descriptor, row, column), 2);
+  return found;
+}
+
+std::vector<unsigned char> columns_of(unsigned long long descriptor, int columns, bool turned) {
+  return turned ? turned_operand("b", descriptor, columns) : operand("b", descriptor, columns);
 }
 
 std::vector<double> numbers(GcElement element, const std::vector<unsigned char>& bytes) {
@@ -873,12 +908,19 @@ void watch_operands(const Wgmma& call) {
         __tsan_read_range(block.dynamic_shared + swizzled(at, ROW_BYTES), 16);
       }
   };
-  watch(call.a, running->linear % WARPGROUP / WARP * 16, 16);
-  watch(call.b, 0, call.columns);
+  if (!call.turned) {
+    watch(call.a, running->linear % WARPGROUP / WARP * 16, 16);
+    watch(call.b, 0, call.columns);
+    return;
+  }
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < call.columns; column += 8)
+      __tsan_read_range(block.dynamic_shared + turned_at(call.b, row, column), 16);
 }
 
 // This thread's sums of one wgmma are added to `values`.
 void multiply(const Wgmma& call, std::vector<uint32_t>& values) {
+  if (call.first) std::fill(values.begin(), values.end(), 0);
   const int lane = running->linear % WARP, depth = depth_of(call.element);
   const int first_row = running->linear % WARPGROUP / WARP * 16 + lane / 4;
   const double *upper = &call.rows[(size_t)(first_row * depth)], *lower = upper + 8 * depth;
@@ -1337,25 +1379,46 @@ void gc_runtime_tma_store_wait(int pending) {
 
 void gc_runtime_wgmma_fence() { running->wgmma_fenced = true; }
 
-void gc_runtime_wgmma(GcElement element, int columns, void* acc, unsigned long long a, unsigned long long b) {
+// One wgmma of this thread; with `registers` operand `a` is not described but has these.
+static void call_wgmma(const Wgmma& asked, void* acc, const unsigned* registers, void* caller) {
   Thread& self = *running;
   if (!self.wgmma_fenced) fail("wgmma: gc_wgmma_fence is missing in front of it");
   if (self.linear / WARPGROUP * WARPGROUP + WARPGROUP > (int)block_threads) fail("wgmma: not a whole warpgroup");
-  const unsigned long long mix = a * 31 + b;
+  const unsigned long long mix = asked.a * 31 + asked.b;
   if (gc_runtime_warp_exchange("wgmma", mix, 0) != mix) fail("wgmma: lanes of a warp describe different operands");
-  __tsan_func_entry(__builtin_return_address(0));
-  watch_operands({element, columns, a, b, {}, {}, {}, {}, 0});
+  unsigned all[WARP][4];
+  if (registers) gc_runtime_warp_gather("wgmma", registers, sizeof all[0], all);
+  __tsan_func_entry(caller);
+  watch_operands(asked);
   __tsan_func_exit();
   const Unwatched scope;
   std::vector<Wgmma>& log = wgmma_log();
   const size_t number = self.wgmmas_called++;
+  const int columns = asked.columns, depth = depth_of(asked.element);
   if (number == log.size()) {
-    std::vector<unsigned char> rows = operand("a", a, GROUP_ROWS), cols = operand("b", b, columns);
-    log.push_back({element, columns, a, b, rows, cols, numbers(element, rows), numbers(element, cols), 0});
+    log.push_back(asked);
+    Wgmma& call = log.back();
+    call.b_bytes = columns_of(asked.b, columns, asked.turned);
+    call.cols = numbers(asked.element, call.b_bytes);
+    if (registers) {
+      call.rows.resize((size_t)(GROUP_ROWS * depth));
+    } else {
+      call.a_bytes = operand("a", asked.a, GROUP_ROWS);
+      call.rows = numbers(asked.element, call.a_bytes);
+    }
   }
-  const Wgmma& call = log[number];
-  if (call.element != element || call.columns != columns || call.a != a || call.b != b)
+  Wgmma& call = log[number];
+  if (call.element != asked.element || call.columns != columns || call.a != asked.a || call.b != asked.b ||
+      call.first != asked.first || call.turned != asked.turned)
     fail("wgmma: warps of a warpgroup describe different operands");
+  for (int lane = 0; registers && lane < WARP; ++lane)
+    for (int i = 0; i < 8; ++i) {  // two elements of a register, as mma has them
+      const int row = self.linear % WARPGROUP / WARP * 16 + lane / 4 + i / 2 % 2 * 8;
+      const unsigned short bits = (unsigned short)(all[lane][i / 2] >> (i % 2 * 16));
+      unsigned char bytes[2];
+      memcpy(bytes, &bits, sizeof bits);
+      call.rows[(size_t)(row * depth + i / 4 * 8 + lane % 4 * 2 + i % 2)] = element_value(asked.element, bytes);
+    }
   const size_t bytes = sizeof(uint32_t) * (size_t)columns / 2;
   bool in_flight = false;
   for (const Sums& sums : self.sums) in_flight = in_flight || sums.acc == acc;
@@ -1365,7 +1428,17 @@ void gc_runtime_wgmma(GcElement element, int columns, void* acc, unsigned long l
     self.sums.push_back({acc, std::vector<uint32_t>(values, values + columns / 2)});
   }
   poison(acc, bytes);
-  self.wgmmas.push_back({number, acc, self.wgmma_groups});
+  WgmmaCall mine = {number, acc, self.wgmma_groups, registers, {}};
+  if (registers) memcpy(mine.before, registers, sizeof mine.before);
+  self.wgmmas.push_back(mine);
+}
+
+void gc_runtime_wgmma(GcElement element, int columns, void* acc, unsigned long long a, unsigned long long b, bool first) {
+  call_wgmma({element, columns, first, false, a, b, {}, {}, {}, {}, 0}, acc, nullptr, __builtin_return_address(0));
+}
+
+void gc_runtime_wgmma_registers(GcElement element, int columns, void* acc, const unsigned* a, unsigned long long b) {
+  call_wgmma({element, columns, false, true, 0, b, {}, {}, {}, {}, 0}, acc, a, __builtin_return_address(0));
 }
 
 void gc_runtime_wgmma_commit() { ++running->wgmma_groups; }
@@ -1386,8 +1459,11 @@ void gc_runtime_wgmma_wait(int pending) {
     Wgmma& call = wgmma_log()[mine.number];
     const unsigned warp = 1u << (self.linear % WARPGROUP / WARP);
     if (!(call.checked & warp) &&
-        (call.a_bytes != operand("a", call.a, GROUP_ROWS) || call.b_bytes != operand("b", call.b, call.columns)))
+        ((!call.turned && call.a_bytes != operand("a", call.a, GROUP_ROWS)) ||
+         call.b_bytes != columns_of(call.b, call.columns, call.turned)))
       fail("wgmma: an operand changed in shared memory between the call and the wait for it");
+    if (mine.registers && memcmp(mine.registers, mine.before, sizeof mine.before) != 0)
+      fail("wgmma: registers of operand a were written while in flight");
     call.checked |= warp;
     multiply(call, sums_of(mine.acc).values);
   }

@@ -87,7 +87,10 @@ void gc_runtime_tma_store_commit();
 void gc_runtime_tma_store_wait(int pending);
 
 void gc_runtime_wgmma_fence();
-void gc_runtime_wgmma(GcElement element, int columns, void* acc, unsigned long long a, unsigned long long b);
+// `first`: the sums that `acc` has are not read.
+void gc_runtime_wgmma(GcElement element, int columns, void* acc, unsigned long long a, unsigned long long b, bool first);
+// `a`: the thread's four registers of its warp's 16 rows; `b` is contiguous along the columns.
+void gc_runtime_wgmma_registers(GcElement element, int columns, void* acc, const unsigned* a, unsigned long long b);
 void gc_runtime_wgmma_commit();
 void gc_runtime_wgmma_wait(int pending);
 void gc_runtime_setmaxnreg(const char* which, int registers);

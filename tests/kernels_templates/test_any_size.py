@@ -75,6 +75,7 @@ GOLDEN = {  # engine: case, schedule
     ),
     "contraction/wgmma": ("matmul_f16_by_rows", TILE | {"overlap": 1, "multicast": 1}),
     "attention/mma": ("attention_f16_causal", {"warps": 1, "tile_n": 64, "splits": 1}),
+    "attention/wgmma": ("attention_f16_causal", {"consumers": 1, "tile_n": 64, "stages": 2, "overlap": 1}),
     "scatter": ("scatter", {"line_items": 8, "part_items": 4, "parts": 1, "vector": 4}),
 }
 

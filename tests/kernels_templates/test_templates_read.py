@@ -16,6 +16,7 @@ STAGES = dict.fromkeys(FAMILIES, 3) | {
     "contraction/wgmma": 6,
     "attention/simt": 8,
     "attention/mma": 8,
+    "attention/wgmma": 8,
 }
 
 

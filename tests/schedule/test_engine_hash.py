@@ -92,6 +92,8 @@ CONTRACTIONS = {title for title in GPU if title.startswith("contraction/")}
     [
         ("kernels_templates/contraction/simt/kernel.j2", {"contraction/simt"}),
         ("kernels_templates/contraction/wgmma/space.py", {"contraction/wgmma"}),
+        ("kernels_templates/attention/wgmma/emit.py", {"attention/wgmma"}),
+        ("kernels_templates/attention/rows.j2", {"attention/mma", "attention/wgmma"}),
         (
             "kernels_templates/contraction/mma/space.py",
             {"contraction/mma", "contraction/separable_mma", "contraction/stem_mma"},

@@ -15,7 +15,7 @@ from gpucomp.kernel.forms.matrix import ROW_ALIGNMENT, Form, Matrix, last_pixel
 def map_of_a(form: Form, dtype: str, rows: int, depth: int) -> TensorMap:
     """Boxes of ``rows`` rows and ``depth`` elements along the depth: 128 bytes, swizzled."""
     if isinstance(form, Matrix):
-        return _map_of_matrix(form, dtype, rows, depth)
+        return map_of_matrix(form, dtype, rows, depth)
     n, h, w, c = form.image
     size = form.dtype.nbytes
     return TensorMap(
@@ -35,7 +35,7 @@ def map_of_a(form: Form, dtype: str, rows: int, depth: int) -> TensorMap:
 def map_of_b(form: Matrix, dtype: str, rows: int, depth: int, taps: int) -> TensorMap:
     """Like ``map_of_a``. With ``taps``, depth within a tap is an axis of its own. It ends with the tap's channels."""
     if taps == 1:
-        return _map_of_matrix(form, dtype, rows, depth)
+        return map_of_matrix(form, dtype, rows, depth)
     size, channels = form.dtype.nbytes, form.depth // taps
     return TensorMap(
         form.source,
@@ -51,10 +51,11 @@ def map_of_b(form: Matrix, dtype: str, rows: int, depth: int, taps: int) -> Tens
 def map_of_result(form: Matrix, rows: int, columns: int) -> TensorMap:
     """Boxes of ``rows`` rows and ``columns`` columns, swizzled by the length of their rows."""
     nbytes = columns * form.dtype.nbytes
-    return _map_of_matrix(form, form.dtype.name, rows, columns, swizzle=nbytes if nbytes > ROW_ALIGNMENT else 0)
+    return map_of_matrix(form, form.dtype.name, rows, columns, swizzle=nbytes if nbytes > ROW_ALIGNMENT else 0)
 
 
-def _map_of_matrix(form: Matrix, dtype: str, rows: int, depth: int, swizzle: int = 128) -> TensorMap:
+def map_of_matrix(form: Matrix, dtype: str, rows: int, depth: int, swizzle: int = 128) -> TensorMap:
+    """Boxes of ``rows`` rows and ``depth`` elements of them."""
     size, has_batch = form.dtype.nbytes, form.has_batch
     return TensorMap(
         form.source,

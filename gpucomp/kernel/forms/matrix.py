@@ -48,11 +48,16 @@ Form = Matrix | Pixels
 def matrix_of(kernel: Kernel[Contraction], operand: str) -> Matrix | Refusal:
     """The operand (``a`` or ``b``) as a matrix, or why it is not one."""
     body = kernel.body
-    value = uncast(body.a if operand == "a" else body.b)
-    if not isinstance(value, Load):
-        return Refusal(f"operand {operand} is computed while it is loaded")
-    span_axes = body.m if operand == "a" else body.n
-    return _matrix(kernel, value.source, value.index, (body.batch, span_axes, body.k), operand, "in depth")
+    value, span = (body.a, body.m) if operand == "a" else (body.b, body.n)
+    return loaded_matrix(kernel, value, (body.batch, span, body.k), operand)
+
+
+def loaded_matrix(kernel: Kernel, value: Expr, axes: tuple[Sequence[Var], ...], name: str) -> Matrix | Refusal:
+    """The operand ``value`` over ``axes`` of the batch, the span and the depth as a matrix, or why it is not one."""
+    load = uncast(value)
+    if not isinstance(load, Load):
+        return Refusal(f"operand {name} is computed while it is loaded")
+    return _matrix(kernel, load.source, load.index, axes, name, "in depth")
 
 
 STORED = (F16, BF16, F32)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from gpucomp.codegen.c.arguments import plain, told
 from gpucomp.codegen.c.async_copies import Copy, Walk, copy_loader
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import over, remainder
 from gpucomp.expr.core import Expr, Var, var
 from gpucomp.ir.size import divides
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.operand import count
-from gpucomp.kernels_templates.attention.emit import emit_shared
+from gpucomp.kernels_templates.attention.emit import emit_shared, place
 from gpucomp.kernels_templates.contraction.fragments import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -64,7 +63,15 @@ def emit_mma_attention(
     k = _Tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, derived.pitch, p.k_wide)
     v = _Tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad, derived.v_pitch, p.v_wide)
     shared = emit_shared(
-        kernel, printer, batch, s, p, tile_m=derived.tile_m, out_vector=derived.out_vector, in_log2=True
+        kernel,
+        printer,
+        batch,
+        p,
+        tile_m=derived.tile_m,
+        tile_n=s.tile_n,
+        splits=s.splits,
+        out_vector=derived.out_vector,
+        in_log2=True,
     )
     return {
         **shared,
@@ -73,18 +80,10 @@ def emit_mma_attention(
         "storage": printer.dialect.storage_type(dtype),
         "narrow": printer.dialect.narrow.get(dtype, ""),
         "multiply": FUNCTIONS[dtype],
-        **_place(s, p, derived),
-        **_columns(s, p, shared["stops_early"]),
-    }
-
-
-def _place(s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttentionSizes) -> dict[str, str]:
-    """The position of the work-group's rows. ``warp_rows`` is the text before a row's number in its warp."""
-    tiles_m = derived.tiles_m
-    return {
+        # the text before a row's number in its warp
         "warp_rows": f"id / 32 * {BLOCK} + " if s.warps > 1 else "",
-        "tile_of_rows": "0" if tiles_m == 1 else "tile" if p.batch == 1 else f"({remainder('tile', tiles_m)})",
-        "my_batch": "0" if p.batch == 1 else over("tile", tiles_m),
+        **place(p, derived.tiles_m),
+        **_columns(s, p, shared["stops_early"]),
     }
 
 

@@ -101,7 +101,16 @@ def emit_attention(
 ) -> Mapping[str, Any]:
     """What ``kernels_templates/attention/simt/kernel.j2`` reads; each hook is described there."""
     batch = var("batch", plain(max(1, p.batch)))
-    shared = emit_shared(kernel, printer, batch, s, p, tile_m=s.tile_m, out_vector=derived.out_vector)
+    shared = emit_shared(
+        kernel,
+        printer,
+        batch,
+        p,
+        tile_m=s.tile_m,
+        tile_n=s.tile_n,
+        splits=s.splits,
+        out_vector=derived.out_vector,
+    )
     tiles = _tiles(kernel.body, s, p, derived)
     return {
         **shared,

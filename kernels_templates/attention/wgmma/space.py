@@ -1,0 +1,208 @@
+"""Parameters of the attention family's ``wgmma`` engine (sm_90a): FlashAttention-3, 64 rows of queries per warpgroup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.ir.size import at_most, is_zero
+from gpucomp.ir.types import BF16, F16, F32
+from gpucomp.kernel import Attention, Kernel
+from gpucomp.kernel.forms.copyable import stored
+from gpucomp.kernel.forms.operand import count
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
+from gpucomp.kernels_templates.attention.simt import space as simt
+from gpucomp.kernels_templates.attention.wgmma.emit import PANEL, emit_wgmma_attention, operand_matrices
+from gpucomp.refusal import Refusal
+from gpucomp.schedule.space import MAX_GROUPS, WARP, Family, Work, can_run, remembered, too_many_groups
+
+GROUP = 128  # threads of a warpgroup
+ROWS = 64  # rows of a warpgroup
+STEP = 16  # depth of a wgmma
+WIDTHS = (16, 32, 48, 64, 96, 128, 192, 256)  # values that a wgmma sums, of those that the prelude has
+ROW_BYTES = 128
+BARRIER_BYTES = 8
+ADDRESSES = 36  # registers besides scores, weights and sums: addresses, maxima, totals, counters
+TRADES = {1: (56, 255), 2: (40, 232), 3: (32, 160)}  # by consumers: registers of the producer's and a consumer's thread
+MOST_BESIDE = 2 * 256  # rows and columns of tiles past the end
+SCORE_INSTRUCTIONS = 5  # per score: maximum, difference, exp2, total, half a conversion and half a scaled sum
+TILE_INSTRUCTIONS = 80  # per warp and tile: barriers, products, the maximum of four lanes
+TILE_CYCLES = 120  # per tile: a product that is waited for
+START_CYCLES = 1000  # barriers, and the queries and the first keys
+
+
+class WgmmaAttentionSchedule(Tunables):
+    consumers: int = tunable((1, 2, 3), "warpgroups that multiply, each with 64 rows (queries)")
+    tile_n: int = tunable((32, 64, 96, 128), "columns (keys and values) of one stage")
+    stages: int = tunable((2, 3, 4), "tiles of keys and of values that are loaded ahead")
+    overlap: int = tunable((0, 1), "1: products are in flight while the weights of the next columns are computed")
+
+
+class WgmmaAttentionSizes(Sizes):
+    threads: int
+    workers: int  # threads of the consumers
+    tile_m: int
+    depth_steps: int  # products of a row of queries and a key, 16 deep each
+    depth_panels: int  # 128 bytes of a row each
+    value_panels: int
+    values_pad: int  # sums of a row
+    q_bytes: int  # of the tile of queries; of one stage of keys, and of values
+    k_bytes: int
+    v_bytes: int
+    trades: int  # 1: the producer is a warpgroup that gives registers to the consumers
+    given: int
+    taken: int
+    out_vector: int
+    tiles_m: int
+    tiles: int
+
+
+def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
+    if not {"wgmma", "tma"} <= features:
+        return "the device has no wgmma"
+    body = kernel.body
+    if reason := simt.accepts(kernel, features):
+        return reason
+    types = {stored(e).dtype for e in (body.q, body.k, body.v)}
+    if body.acc.dtype is not F32 or types not in ({F16}, {BF16}):
+        return "queries, keys and values of f16, or all of bf16, expected"
+    if not all(0 < count(head) <= WIDTHS[-1] for head in (body.depth, body.values)):
+        return f"heads of 1 to {WIDTHS[-1]} elements expected"
+    axes = (*body.batch, *body.rows, *body.cols)
+    if any(is_zero(v.extent) for v in axes) or not all(at_most(1, v.extent) for v in axes):
+        return "there may be nothing to multiply"
+    if not all(at_most(count(group) + MOST_BESIDE, MAX_GROUPS) for group in (body.batch, body.rows, body.cols)):
+        return "rows and columns are counted with 32 bits"
+    found = operand_matrices(kernel)
+    return found.reason if isinstance(found, Refusal) else ""
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+@remembered
+def derive(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> WgmmaAttentionSizes:
+    tile_m = ROWS * s.consumers
+    depth_panels, value_panels = -(-p.depth // PANEL), -(-p.values // PANEL)
+    tiles_m = -(-p.m // tile_m)
+    workers = GROUP * s.consumers
+    trades = int(registers(s, p) > launch_registers(s))
+    given, taken = TRADES[s.consumers]
+    return WgmmaAttentionSizes(
+        threads=workers + (GROUP if trades else WARP),
+        workers=workers,
+        tile_m=tile_m,
+        depth_steps=-(-p.depth // STEP),
+        depth_panels=depth_panels,
+        value_panels=value_panels,
+        values_pad=values_pad(p),
+        q_bytes=depth_panels * tile_m * ROW_BYTES,
+        k_bytes=depth_panels * s.tile_n * ROW_BYTES,
+        v_bytes=value_panels * s.tile_n * ROW_BYTES,
+        trades=trades,
+        given=given,
+        taken=taken,
+        out_vector=min(2, p.out_wide),
+        tiles_m=max(1, tiles_m),
+        tiles=tiles_m * p.batch,
+    )
+
+
+def values_pad(p: simt.AttentionProblem) -> int:
+    return next((width for width in WIDTHS if width >= p.values), WIDTHS[-1])
+
+
+def registers(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> int:
+    """An upper bound of the registers that ptxas uses: scores, weights in pairs, sums of values, and others."""
+    return s.tile_n // 2 + s.tile_n // 4 + values_pad(p) // 2 + ADDRESSES
+
+
+def launch_registers(s: WgmmaAttentionSchedule) -> int:
+    """The registers that every thread starts with if one work-group with a warp as producer is on a multiprocessor."""
+    warps = GROUP * s.consumers // WARP + 1
+    return min(255, REGISTER_FILE // 4 // (-(-warps // 4) * WARP) // 8 * 8)
+
+
+def shared_bytes(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> int:
+    """Queries, the stages of keys and values, and barriers."""
+    d = derive(s, p)
+    return d.q_bytes + s.stages * (d.k_bytes + d.v_bytes) + BARRIER_BYTES * (1 + 4 * s.stages)
+
+
+def objections(s: WgmmaAttentionSchedule, p: simt.AttentionProblem, limits: Limits) -> Iterator[str]:
+    d = derive(s, p)
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if (shared := shared_bytes(s, p)) > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    there = d.taken if d.trades else launch_registers(s)
+    if (used := registers(s, p)) > there:
+        yield f"about {used} registers per work-item, there are {there}"
+    yield from too_many_groups(d.tiles)
+
+
+def geometry(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> Geometry:
+    d = derive(s, p)
+    return Geometry((d.tiles, 1, 1), (d.threads, 1, 1), dynamic_shared_bytes=shared_bytes(s, p))
+
+
+def default(p: simt.AttentionProblem, limits: Limits) -> WgmmaAttentionSchedule:
+    """128 rows as in FlashAttention-3, or 64 if units would idle; the widest tiles of columns, up to 128; two stages."""
+    least = WgmmaAttentionSchedule(consumers=1, tile_n=32, stages=2, overlap=0)
+    tiles = [
+        WgmmaAttentionSchedule(consumers=consumers, tile_n=tile_n, stages=2, overlap=1)
+        for consumers in (2, 1)
+        for tile_n in (128, 96, 64, 32)
+    ]
+    legal = [s for s in tiles if can_run(s, objections, p, limits)]
+    if not legal:  # too many tiles for a launch, or too wide a head; another engine computes it
+        return least
+    filling = [s for s in legal if p.batch * -(-p.m // (ROWS * s.consumers)) >= 0.8 * limits.units]
+    return filling[0] if filling else next(s for s in legal if s.consumers == legal[-1].consumers)
+
+
+def work(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> Work:
+    """The work of a work-group. A consumer reads its queries and all keys and values from shared memory."""
+    d = derive(s, p)
+    steps = -(-p.n // s.tile_n)
+    scores = d.tile_m * s.tile_n * steps
+    heads = STEP * d.depth_steps + d.values_pad
+    loaded = d.k_bytes + d.v_bytes
+    return Work(
+        macs=scores * heads,
+        cache_bytes=2 * (d.tile_m * p.depth + steps * s.tile_n * (p.depth + p.values)),
+        steps=steps,
+        math="f16",
+        out_bytes=2 * d.tile_m * p.values,
+        ahead=s.stages,
+        shared_traffic=steps * (loaded + s.consumers * (loaded + ROW_BYTES * ROWS * d.depth_panels)),
+        shared_bytes=shared_bytes(s, p),
+        registers=REGISTER_FILE // d.threads // 8 * 8 if d.trades else registers(s, p),  # setmaxnreg redistributes them
+        instructions=SCORE_INSTRUCTIONS * scores / WARP + 4 * s.consumers * steps * TILE_INSTRUCTIONS,
+        chains=s.tile_n // 8,
+        step_cycles=TILE_CYCLES / (1 + s.overlap),
+        start_cycles=START_CYCLES,
+        # the weights of one warpgroup wait for its products, unless those of the next columns are in flight meanwhile
+        in_turn=0.5 / s.consumers if s.overlap else 1.0 / s.consumers,
+    )
+
+
+FAMILY = Family(
+    "attention",
+    Attention,
+    WgmmaAttentionSchedule,
+    simt.problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "wgmma",
+    accepts=accepts,
+    work=work,
+    registers=registers,
+    emit=emit_wgmma_attention,
+    template="attention/wgmma/kernel.j2",
+    any_size=True,
+)
