@@ -281,7 +281,7 @@ def _setting(name: str, value: object) -> str:
 def _settings() -> Iterator[Row]:
     settings = config.current()
     for name in settings.__dataclass_fields__:
-        yield Row(f"GPUCOMP_{name.upper()}", _setting(name, getattr(settings, name)))
+        yield Row("ROCM_PATH" if name == "rocm" else f"GPUCOMP_{name.upper()}", _setting(name, getattr(settings, name)))
     if settings.cache is not None:
         folder = settings.cache
         while not folder.exists() and folder != folder.parent:

@@ -267,7 +267,7 @@ class Executable:
         other libraries take by DLPack without a copy; as arrays of pyopencl for OpenCL; on a processor they are numpy arrays.
         Inputs in the device's memory are then all that a run reads of them. pyopencl's must be in the context of ``queue``.
 
-        ``stream`` is a stream of CUDA or HIP (a number, cupy's, torch's, or what has ``__cuda_stream__``). The run comes after what that
+        ``stream`` is CUDA's or HIP's (a number, cupy's, torch's, or what has ``__cuda_stream__``). The run comes after what that
         stream was given before, and what it is given later comes after the run. If all results are on the device, the call
         returns without waiting. Without a stream, the results are complete when the call returns. On OpenCL they always are, and
         a run comes after what the queues of the given arrays were given before.
