@@ -209,7 +209,7 @@ def test_defaults_spill_nothing_and_fit_their_formulas(name, overlap):
     d = WGMMA.derive(s, p)
     source = render(kernel, schedule, HOPPER, "k0", WGMMA)
 
-    cubin, log = cuda.compile_source(source, HOPPER)
+    _, log = cuda.compile_source(source, HOPPER)
     used = cuda.resources(log)["k0"]
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
