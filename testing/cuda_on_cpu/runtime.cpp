@@ -1398,14 +1398,14 @@ static void call_wgmma(const Wgmma& asked, void* acc, const unsigned* registers,
   if (number == log.size()) {
     log.push_back(asked);
     Wgmma& call = log.back();
-    call.b_bytes = columns_of(asked.b, columns, asked.turned);
-    call.cols = numbers(asked.element, call.b_bytes);
     if (registers) {
       call.rows.resize((size_t)(GROUP_ROWS * depth));
     } else {
       call.a_bytes = operand("a", asked.a, GROUP_ROWS);
       call.rows = numbers(asked.element, call.a_bytes);
     }
+    call.b_bytes = columns_of(asked.b, columns, asked.turned);
+    call.cols = numbers(asked.element, call.b_bytes);
   }
   Wgmma& call = log[number];
   if (call.element != asked.element || call.columns != columns || call.a != asked.a || call.b != asked.b ||

@@ -126,6 +126,12 @@ SOURCES = {
         "k_wgmma_f16",
     ),
     "wgmma types": (WGMMA, "k_wgmma_types"),
+    "wgmma chained": (WGMMA, "k_wgmma_chained"),
+    "wgmma chained, panels too near": (broken(WGMMA, replace="12288, 4096)", by="12288, 2048)"), "k_wgmma_chained"),
+    "wgmma chained, registers written too early": (
+        broken(WGMMA, replace="float meanwhile =", by="left[0][1] = 0;\n  float meanwhile ="),
+        "k_wgmma_chained",
+    ),
 }
 WATCHED = (
     "ring",
@@ -437,6 +443,47 @@ def test_every_type_of_element_is_multiplied(order):
     for found, a, b in ((y[0], *rounded[:2]), (y[1], *rounded[2:])):
         assert (np.abs(found - a @ b.T) <= 64 * 2.0**-24 * (np.abs(a) @ np.abs(b).T)).all()
     np.testing.assert_array_equal(z, arrays[4].astype(np.int32) @ arrays[5].astype(np.int32).T)
+
+
+def chained(name: str, order: str) -> None:
+    """Each product is right to the roundings of its sums; the first is rounded to the type of the second's operand."""
+    rng = np.random.default_rng(5)
+    maps, expected, bounds = [], [], []
+    for dtype, half in (("f16", np.float16), ("bf16", ml_dtypes.bfloat16)):
+        a, b, c = (rng.standard_normal(shape).astype(half) for shape in ((64, 64), (32, 64), (32, 96)))
+        for array, box in ((a, (64, 64)), (b, (64, 32)), (c, (64, 32))):
+            spec = TensorMap(len(maps), dtype, array.shape[::-1], (array.strides[0],), box, swizzle=128)
+            maps.append(Mapped(spec, array))
+        a, b, c = (x.astype(np.float64) for x in (a, b, c))
+        rounding = 2.0 ** (
+            -10 if dtype == "f16" else -7
+        )  # twice a half's unit: rounding, and sums that fall on its other side
+        expected.append((a @ b.T) @ c)
+        bounds.append(rounding * (np.abs(a @ b.T) @ np.abs(c)))
+    y = np.full(2 * 64 * 96 + 128, np.nan, np.float32)
+
+    compiled(name).run((1,), (128,), [*maps, y], order=order, dynamic_shared=40968)
+
+    found = y[: 2 * 64 * 96].reshape(2, 64, 96)
+    assert (np.abs(found - np.stack(expected)) <= np.stack(bounds)).all()
+    assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_product_in_registers_is_multiplied_with_a_turned_operand(order):
+    chained("wgmma chained", order)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("wgmma chained, panels too near", AssertionError),
+        ("wgmma chained, registers written too early", CudaOnCpuError),
+    ],
+)
+def test_a_mistake_in_a_chain_of_products_is_seen(name, error):
+    with pytest.raises(error):
+        chained(name, "forward")
 
 
 def to_tf32(x: np.ndarray) -> np.ndarray:

@@ -122,7 +122,10 @@ MISTAKES = {
     "no wait for the queries": ("f16", {"replace": "gc_mbarrier_wait(full_q, 0);"}),
     "no wait for the keys": ("f16", {"replace": "gc_mbarrier_wait(full_k + stage, parity);"}),
     "no wait for the values": ("f16", {"replace": "gc_mbarrier_wait(full_v + stage, parity);"}),
-    "no wait for the next keys": ("overlapped", {"replace": "gc_mbarrier_wait(full_k + next_stage, next_parity);", "occurrence": 1}),
+    "no wait for the next keys": (
+        "overlapped",
+        {"replace": "gc_mbarrier_wait(full_k + next_stage, next_parity);", "occurrence": 1},
+    ),
     "no wait for the scores": ("overlapped", {"replace": "gc_wgmma_wait<1>();"}),
     "no wait for the sums": ("overlapped", {"replace": "gc_wgmma_wait<0>();", "occurrence": 1}),
     "keys that are never given back": ("overlapped", {"replace": "gc_mbarrier_arrive(empty_k + next_stage);", "by": ";"}),

@@ -90,3 +90,60 @@ extern "C" __global__ void __launch_bounds__(128) k_wgmma_types(
     z[at] = s8[i];
   }
 }
+
+// y[64, 96] = (a[64, 128 bytes] b[32, 128 bytes]^T) c[32, 96], of f16 and then of bf16: the first product is the left operand
+// of the second in registers, and `c` is contiguous along its columns, in panels of 64
+extern "C" __global__ void __launch_bounds__(128) k_wgmma_chained(
+    const __grid_constant__ gc_tensor_map a_f16, const __grid_constant__ gc_tensor_map b_f16,
+    const __grid_constant__ gc_tensor_map c_f16, const __grid_constant__ gc_tensor_map a_bf16,
+    const __grid_constant__ gc_tensor_map b_bf16, const __grid_constant__ gc_tensor_map c_bf16, float* y) {
+  unsigned char* const tiles = gc_swizzled_shared();
+  unsigned long long* const full = reinterpret_cast<unsigned long long*>(tiles + 40960);
+  if (threadIdx.x == 0) {
+    gc_mbarrier_init(full, 1);
+    gc_fence_barrier_init();
+    gc_mbarrier_arrive_expect_tx(full, 40960);
+    gc_tma_load_2d(tiles, &a_f16, full, 0, 0);
+    gc_tma_load_2d(tiles + 8192, &b_f16, full, 0, 0);
+    gc_tma_load_2d(tiles + 12288, &c_f16, full, 0, 0);
+    gc_tma_load_2d(tiles + 16384, &c_f16, full, 64, 0);
+    gc_tma_load_2d(tiles + 20480, &a_bf16, full, 0, 0);
+    gc_tma_load_2d(tiles + 28672, &b_bf16, full, 0, 0);
+    gc_tma_load_2d(tiles + 32768, &c_bf16, full, 0, 0);
+    gc_tma_load_2d(tiles + 36864, &c_bf16, full, 64, 0);
+  }
+  __syncthreads();
+  gc_mbarrier_wait(full, 0);
+  float first[2][16], second[2][48];
+  unsigned left[2][8];
+  for (int i = 0; i < 48; ++i) second[0][i] = second[1][i] = 0.0f;
+  gc_wgmma_fence();
+  gc_wgmma_f16_first<32>(first[0], gc_wgmma_operand(tiles), gc_wgmma_operand(tiles + 8192));
+  gc_wgmma_bf16_first<32>(first[1], gc_wgmma_operand(tiles + 20480), gc_wgmma_operand(tiles + 28672));
+#pragma unroll
+  for (int k = 1; k < 4; ++k) {
+    gc_wgmma_f16<32>(first[0], gc_wgmma_operand(tiles) + 2 * k, gc_wgmma_operand(tiles + 8192) + 2 * k);
+    gc_wgmma_bf16<32>(first[1], gc_wgmma_operand(tiles + 20480) + 2 * k, gc_wgmma_operand(tiles + 28672) + 2 * k);
+  }
+  gc_wgmma_commit();
+  gc_wgmma_wait<0>();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    left[0][i] = gc_float_to_half(first[0][2 * i]).bits | (unsigned)gc_float_to_half(first[0][2 * i + 1]).bits << 16;
+    left[1][i] = gc_float_to_bf16(first[1][2 * i]).bits | (unsigned)gc_float_to_bf16(first[1][2 * i + 1]).bits << 16;
+  }
+  gc_wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    gc_wgmma_f16_registers<96>(second[0], left[0] + 4 * k, gc_wgmma_turned(tiles + 12288, 4096) + 128 * k);
+    gc_wgmma_bf16_registers<96>(second[1], left[1] + 4 * k, gc_wgmma_turned(tiles + 32768, 4096) + 128 * k);
+  }
+  gc_wgmma_commit();
+  float meanwhile = first[0][0] * 2.0f;
+  gc_wgmma_before(meanwhile);
+  gc_wgmma_wait<0>();
+  const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+  for (int t = 0; t < 2; ++t)
+    for (int i = 0; i < 48; ++i) y[(t * 64 + row + (i & 2 ? 8 : 0)) * 96 + column + i / 4 * 8 + (i & 1)] = second[t][i];
+  y[2 * 64 * 96 + threadIdx.x] = meanwhile;
+}
