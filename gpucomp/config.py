@@ -14,6 +14,7 @@ GPUCOMP_PIN=1     threads that help runs on the CPU each stay on one processor o
 GPUCOMP_LARGE_PAGES=0  the CPU target leaves weights in the mapped file, which processes share
 GPUCOMP_CONVERTERS  Python of another environment, which has what converts models of other formats
 GPUCOMP_FOLD_LIMIT  most bytes that constant folding may produce for one value (default 1 GiB)
+GPUCOMP_OPENCL_LIBRARY  path of OpenCL's library, which only the C library reads
 
 ROCM_PATH or HIP_PATH  AMD's variables: the folder in whose lib/ HIP's runtime is looked for first
 """
@@ -46,7 +47,7 @@ class Config:
     devices: Path | None = None
     large_pages: bool = True
     converters: Path | None = None
-    rocm: Path | None = None
+    rocm: Path | None = None  # of ROCM_PATH or HIP_PATH: AMD's names, not ours
 
 
 def _integer(name: str, text: str) -> int:
@@ -67,7 +68,7 @@ def _default_cache() -> Path:
 def read(environment: Mapping[str, str]) -> Config:
     """The configuration in ``environment``. A misspelt ``GPUCOMP_`` name is an error, not a silent no-op."""
     known = {"DEBUG", "DUMP", "VERIFY", "TARGET", "CACHE", "CACHE_BYTES", "THREADS", "FOLD_LIMIT", "RECORDS"}
-    known |= {"DEVICES", "LARGE_PAGES", "CONVERTERS", "PIN"}
+    known |= {"DEVICES", "LARGE_PAGES", "CONVERTERS", "PIN", "OPENCL_LIBRARY"}
     given = {k.removeprefix("GPUCOMP_"): v for k, v in environment.items() if k.startswith("GPUCOMP_")}
     if unknown := sorted(set(given) - known):
         names = ", ".join(f"GPUCOMP_{name}" for name in sorted(known))

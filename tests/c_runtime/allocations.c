@@ -1,4 +1,5 @@
-/* Counts allocations of the whole program while a context runs: allocations FILE THREADS. Runs at several sizes in turn. */
+/* Counts allocations of the whole program while a context runs: allocations FILE THREADS. Runs at several sizes in turn.
+ * With WRAPPED, and the linker's --wrap: those of the files that are linked with it alone, and not of shared libraries. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdint.h>
@@ -18,6 +19,15 @@ static atomic_int counts;
 
 static void count(void) { counted += counts; }
 
+#ifdef WRAPPED
+#define malloc __wrap_malloc
+#define calloc __wrap_calloc
+#define realloc __wrap_realloc
+void *malloc(size_t);
+void *calloc(size_t, size_t);
+void *realloc(void *, size_t);
+#endif
+
 void *malloc(size_t bytes)
 {
     count();
@@ -36,6 +46,7 @@ void *realloc(void *memory, size_t bytes)
     return __libc_realloc(memory, bytes);
 }
 
+#ifndef WRAPPED
 void *aligned_alloc(size_t alignment, size_t bytes)
 {
     count();
@@ -47,6 +58,7 @@ int posix_memalign(void **memory, size_t alignment, size_t bytes)
     count();
     return (*memory = __libc_memalign(alignment, bytes)) ? 0 : 12;
 }
+#endif
 
 #define MOST 64
 #define ROOM ((size_t)64 << 20)

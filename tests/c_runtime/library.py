@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ import gpucomp
 from gpucomp.ir.types import NAMED
 
 NATIVE = Path(gpucomp.__file__).parent / "native"
-SOURCES = sorted((NATIVE / "src").glob("*.c"))
+ALL = sorted((NATIVE / "src").glob("*.c"))
+WITHOUT_OPENCL = "no_opencl.c"  # what stands in for the files of OpenCL in a library for the processor alone
+SOURCES = [path for path in ALL if path.name != WITHOUT_OPENCL]
+CPU_SOURCES = [path for path in ALL if not path.name.startswith(("cl", "kernel_cache"))]
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 MAX_RANK = 32
@@ -59,13 +63,14 @@ def build(name: str, files: Sequence[Path], *options: str, compiler: str = "") -
 
 
 @functools.cache
-def shared(compiler: str = "") -> Path:
-    """The library as it is shipped."""
+def shared(compiler: str = "", *, cpu_only: bool = False) -> Path:
+    """The library as it is shipped, or for the processor alone."""
     script = f"-Wl,--version-script={NATIVE / 'gpucomp.map'}"
     small = "-Oz" if compiler == "clang" else "-Os"
     options = (small, "-fPIC", "-shared", "-fvisibility=hidden", "-ffunction-sections", "-Wl,--gc-sections", script)
     lean = ("-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-Wl,-z,noseparate-code")
-    return build(f"libgpucomp_rt.{compiler or 'so'}", SOURCES, *options, *lean, compiler=compiler)
+    name, files = ("libgpucomp_rt_cpu", CPU_SOURCES) if cpu_only else ("libgpucomp_rt", SOURCES)
+    return build(f"{name}.{compiler or 'so'}", files, *options, *lean, compiler=compiler)
 
 
 class Error(ctypes.Structure):
@@ -111,6 +116,16 @@ class ModelInfo(ctypes.Structure):
         ("processor", ctypes.c_char_p),
         *((name, ctypes.c_size_t) for name in ("inputs", "outputs", "states", "dims", "kernels", "launches", "fixed")),
         *((name, ctypes.c_uint64) for name in ("weight_bytes", "code_bytes", "arena_bytes")),
+        ("device", ctypes.c_char_p),
+        ("compiled", ctypes.c_uint64),
+    )
+
+
+class _OpenOptions(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("keep_mapped", ctypes.c_int),
+        *((name, ctypes.c_char_p) for name in ("library", "device", "cache")),
     )
 
 
@@ -163,10 +178,13 @@ def native() -> Native:
 class Model:
     """A file that the library opened."""
 
-    def __init__(self, path: Path | bytes, library: Native | None = None) -> None:
-        self.library = library or native()
+    def __init__(self, path: Path | bytes, using: Native | None = None, **options: str | Path) -> None:
+        """``options``: texts of gpucomp_open_options."""
+        self.library = using or native()
+        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
         self.handle = ctypes.c_void_p()
-        self.library("gpucomp_open", os.fsencode(path), None, ctypes.byref(self.handle))
+        how = _OpenOptions(ctypes.sizeof(_OpenOptions), **{name: os.fsencode(text) for name, text in options.items()})
+        self.library("gpucomp_open", os.fsencode(path), ctypes.byref(how), ctypes.byref(self.handle))
         info = ModelInfo(ctypes.sizeof(ModelInfo))
         self.library("gpucomp_describe", self.handle, ctypes.byref(info))
         self.info = info
@@ -186,9 +204,15 @@ class Model:
         return found.value
 
     def context(self, **options: Any) -> Context:
-        return Context(self, **options)
+        made = Context(self, **options)
+        self._contexts.add(made)
+        return made
 
     def __del__(self) -> None:
+        for context in list(getattr(self, "_contexts", ())):  # which may be garbage together with it
+            context.close()
+        if not getattr(self, "handle", None):
+            return
         self.library.c.gpucomp_close(self.handle)
 
 
@@ -263,9 +287,13 @@ class Context:
         self.call("gpucomp_state_rows", ctypes.c_size_t(number), ctypes.byref(found))
         return found.value
 
+    def close(self) -> None:
+        handle, self.handle = getattr(self, "handle", None), None
+        if handle:
+            self.library.c.gpucomp_context_destroy(handle)
+
     def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            self.library.c.gpucomp_context_destroy(self.handle)
+        self.close()
 
 
 def same_bits(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> bool:

@@ -104,18 +104,18 @@ FIXED: dict[str, Callable[[], tuple[onnx.ModelProto, Feeds]]] = {
 
 
 @functools.cache
-def fixed(name: str) -> tuple[Executable, Path, Feeds]:
+def fixed(name: str, target: str = "cpu") -> tuple[Executable, Path, Feeds]:
     proto, feeds = FIXED[name]()
-    return *saved(name, gpucomp.compile(proto, target="cpu")), feeds
+    return *saved(name, gpucomp.compile(proto, target=target), target), feeds
 
 
-def saved(name: str, exe: Executable) -> tuple[Executable, Path]:
-    path = folder() / f"{name}.gpuc"
+def saved(name: str, exe: Executable, target: str = "cpu") -> tuple[Executable, Path]:
+    path = folder() / f"{name}.{target.replace(':', '_')}.gpuc"
     exe.save(path)
     return exe, path
 
 
-def any_size_declared(*sizes: dict[str, int]) -> Executable:
+def any_size_declared(*sizes: dict[str, int], target: str = "cpu") -> Executable:
     """Two inputs whose sizes each run decides; ``sizes`` have programs of their own."""
     weights = {"w": np.linspace(-1, 1, 189, dtype=np.float32).reshape(7, 3, 3, 3)}
     proto = model(
@@ -129,12 +129,12 @@ def any_size_declared(*sizes: dict[str, int]) -> Executable:
     )
     dims = {"x": (Dim("n", 1, 5), 3, Dim("h", 4, 64, multiple=4), Dim("w", 1, 90))}
     more = {"specialise": "declared", "specialise_for": list(sizes)} if sizes else {}
-    return gpucomp.compile(proto, target="cpu", shapes=dims, **more)
+    return gpucomp.compile(proto, target=target, shapes=dims, **more)
 
 
 @functools.cache
-def any_size() -> tuple[Executable, Path]:
-    return saved("any_size", any_size_declared())
+def any_size(target: str = "cpu") -> tuple[Executable, Path]:
+    return saved("any_size", any_size_declared(target=target), target)
 
 
 def any_size_feed(n: int, h: int, w: int) -> dict[str, np.ndarray]:
@@ -150,11 +150,11 @@ def rows_of_any_number() -> tuple[Executable, Path]:
 
 
 @functools.cache
-def generator() -> tuple[Executable, Path]:
+def generator(target: str = "cpu") -> tuple[Executable, Path]:
     """A decoder, whose keys and values grow in the context."""
     batch, past = Dim("batch_size", 1, 4), Dim("past_sequence_length", 0, SIZES.positions)
     shapes = dict.fromkeys(PAST, (batch, SIZES.groups, past, SIZES.size)) | {"input_ids": (batch, "sequence_length")}
-    return saved("generator", gpucomp.compile(decoder(SIZES), target="cpu", shapes=shapes, states="auto"))
+    return saved("generator", gpucomp.compile(decoder(SIZES), target=target, shapes=shapes, states="auto"), target)
 
 
 def tokens(count: int, batch: int = 1) -> dict[str, np.ndarray]:
@@ -162,7 +162,7 @@ def tokens(count: int, batch: int = 1) -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def filtered() -> tuple[Executable, Path]:
+def filtered(target: str = "cpu") -> tuple[Executable, Path]:
     """A recurrent cell, whose state each run makes as a whole, as voice detectors have it."""
     weights = {name: RNG.standard_normal((16, 16)).astype(np.float32) / 4 for name in ("w", "r")}
     proto = model(
@@ -177,4 +177,4 @@ def filtered() -> tuple[Executable, Path]:
         ["y", "h_new"],
         weights=weights,
     )
-    return saved("filtered", gpucomp.compile(proto, target="cpu", states={"h": "h_new"}))
+    return saved("filtered", gpucomp.compile(proto, target=target, states={"h": "h_new"}), target)

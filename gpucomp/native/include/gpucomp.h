@@ -1,7 +1,8 @@
 /* gpucomp.h: runs models that gpucomp compiled (`.gpuc` files), in C, without Python.
  *
  * Link with -lgpucomp_rt. The library needs a C library and POSIX threads, and nothing else. It runs what was compiled for
- * this processor (`--target cpu` or `cpu:NAME`).
+ * this processor (`--target cpu` or `cpu:NAME`) and for OpenCL (`opencl` or `opencl:NAME`), whose library it opens when it meets
+ * the first such model.
  *
  *     gpucomp_error error = GPUCOMP_ERROR_INIT;
  *     gpucomp_model *model;
@@ -23,9 +24,9 @@
  * Threads. A model does not change after it was opened: any number of threads may use it. A context serves one thread at a
  * time; a second thread that calls it meanwhile gets GPC2037 and changes nothing. There is no global state.
  *
- * Memory. All memory of a context is reserved when it is made; no later call allocates. Sizes are in bytes unless something
- * else is said. Tensors are row-major without gaps, in the byte order of the machine; bool takes a byte, and so do types of
- * 4 and 2 bits.
+ * Memory. All memory of a context is reserved when it is made; no later call allocates, but for what a driver of OpenCL does.
+ * Sizes are in bytes unless something else is said. Tensors are row-major without gaps, in the byte order of the machine; bool
+ * takes a byte, and so do types of 4 and 2 bits.
  *
  * Trust. A file is checked as a whole before anything of it is used, so that a damaged file is an error. The machine code in
  * it is run all the same: open only files that you trust.
@@ -47,7 +48,7 @@
 extern "C" {
 #endif
 
-#define GPUCOMP_API_VERSION 1
+#define GPUCOMP_API_VERSION 2
 #define GPUCOMP_VERSION "0.1.0"
 #define GPUCOMP_MAX_RANK 32
 #define GPUCOMP_MAX_TEXT 2048
@@ -69,8 +70,14 @@ typedef struct gpucomp_open_options {
     /* 1: weights stay in the mapped file, whose pages all processes share. 0: weights of 2 MiB and more are copied into large
      * pages where the system gives them, which some models run faster with. */
     int keep_mapped;
+    /* For models of OpenCL. Texts need not stay after the call. */
+    const char *library; /* the path of OpenCL's library; NULL: as GPUCOMP_OPENCL_LIBRARY says, else where systems have it */
+    const char *device;  /* a number or a part of a name of gpucomp_opencl_device, among those that the model is for; NULL: the
+                          * first of these */
+    const char *cache;   /* the folder where compiled kernels are kept; NULL: that of Python (GPUCOMP_CACHE, else
+                          * XDG_CACHE_HOME/gpucomp, else ~/.cache/gpucomp); "": none are kept */
 } gpucomp_open_options;
-#define GPUCOMP_OPEN_OPTIONS_INIT {sizeof(gpucomp_open_options), 0}
+#define GPUCOMP_OPEN_OPTIONS_INIT {sizeof(gpucomp_open_options), 0, NULL, NULL, NULL}
 
 /* A size of a dimension that each run decides, by the dimension's name. */
 typedef struct gpucomp_size {
@@ -87,7 +94,7 @@ typedef struct gpucomp_context_options {
     /* The caller's memory for temporary tensors, aligned to 64 bytes, which nothing else uses while the context exists; NULL:
      * the context reserves its own. `arena_bytes` is its size. Without `arena`, the size to reserve; 0: as much as is needed
      * at `largest`. A run that needs more fails with GPC5020. */
-    void *arena;
+    void *arena; /* NULL for a model of OpenCL */
     size_t arena_bytes;
     /* The largest size of dimensions that each run decides; those that are not named: the largest that the model allows.
      * Memory is reserved for these sizes; the system provides it only as far as runs touch it. */
@@ -124,7 +131,16 @@ typedef struct gpucomp_model_info {
     size_t kernels, launches, fixed;      /* fixed: sets of sizes that have a program of their own */
     uint64_t weight_bytes, code_bytes;
     uint64_t arena_bytes; /* of temporary tensors; 0 if a run decides */
+    const char *device; /* the name of the OpenCL device; NULL for the processor */
+    uint64_t compiled;  /* how many programs the driver compiled from source when the file was opened; 0: all were kept */
 } gpucomp_model_info;
+
+/* An OpenCL device. */
+typedef struct gpucomp_device_info {
+    size_t size;
+    char name[256], platform[256], driver[256]; /* of the driver: its version */
+    int gpu; /* 1: a GPU; 0: a processor or something else */
+} gpucomp_device_info;
 
 /* A tensor of the caller. `data` is aligned to its elements, and `bytes` long. `shape` has `rank` extents in elements; it may
  * be NULL where the model fixes the shape. For an output, `bytes` is the room there is, and `shape` is ignored: see
@@ -142,16 +158,24 @@ typedef struct gpucomp_tensor {
 int gpucomp_api_version(void);
 const char *gpucomp_version(void);
 
-/* Open a compiled model: map the file, check every byte of it against its digests, check the manifest, load the machine code.
+/* Open a compiled model: map the file, check every byte of it against its digests, check the manifest, load the machine code. For
+ * OpenCL: open the device, build the kernels, from the file or from what is kept where that is possible, and upload the weights.
  * GPC7001..7024 for a file that is damaged or foreign; GPC7005 if it cannot be read; GPC5007 if this processor lacks
  * instructions that the code needs; GPC4102 for what only Python can run (operators on the host, strings, other devices), by
  * name; GPC5011 if the system lets no memory be executable; GPC5013 without memory; GPC2042 without a path or options that are
- * wrong. The file may be deleted afterwards, but must not be changed. Any thread. */
+ * wrong. For OpenCL: GPC5002 without its library, GPC5001 without a device that the model is for, GPC5004 without memory there,
+ * GPC5005 if the driver fails, GPC5100 and GPC5104 for a kernel that it refuses. The file may be deleted afterwards, but must
+ * not be changed. Any thread. */
 int gpucomp_open(const char *path, const gpucomp_open_options *options, gpucomp_model **model, gpucomp_error *error);
 
 /* The same for a file in memory, which must be aligned to 64 bytes (else GPC2042), and must stay until gpucomp_close. */
 int gpucomp_open_memory(const void *data, size_t bytes, const gpucomp_open_options *options, gpucomp_model **model,
                         gpucomp_error *error);
+
+/* OpenCL devices of this machine, as gpucomp_open_options.device counts them: GPUs first. `library` is as there; `info->size` is
+ * set by the caller. GPC5001 for a number that is too large, GPC5002 without OpenCL's library, GPC5013 without memory; GPC4102
+ * in a library that was built without OpenCL. Any thread. */
+int gpucomp_opencl_device(const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error);
 
 /* Free a model, after all of its contexts. NULL is allowed. */
 void gpucomp_close(gpucomp_model *model);
@@ -197,7 +221,8 @@ void gpucomp_context_destroy(gpucomp_context *context);
  *     GPC2115, 2116        an output without room, or in the memory of another tensor
  *     GPC2118              a state without room
  *     GPC5020              an arena that is too small
- *     GPC7024              formulas of sizes that are damaged */
+ *     GPC7024              formulas of sizes that are damaged
+ *     GPC5004, 5006        OpenCL: no memory for these sizes; a device that failed, after which outputs may hold anything */
 int gpucomp_run(gpucomp_context *context, const gpucomp_tensor *inputs, size_t input_count, const gpucomp_tensor *outputs,
                 size_t output_count, gpucomp_error *error);
 

@@ -1,27 +1,12 @@
 /* Contexts: memory, sizes, and states. */
-#define _DEFAULT_SOURCE
 #include "context.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-/* as gpucomp/runtime/cpu.py: words of the native runner's context, and when a waiting thread yields and sleeps */
-#define SPINS 1000
-#define SPINS_TO_SLEEP (SPINS + 20)
-#define NAP_MICROSECONDS 50
-#define CONTEXT_WORDS 8
 #define MOST_HALVED 6 /* dimensions */
 #define MOST_STATE_BYTES ((int64_t)1 << 40) /* of each; there are fewer than 2^23 */
-enum { REST, LIMIT, NAP, NAP_TIME, SLEEPS };
-
-static int nap(unsigned microseconds)
-{
-    struct timespec time = {microseconds / 1000000, (long)(microseconds % 1000000) * 1000};
-    return nanosleep(&time, NULL);
-}
 
 int gcrt_enter(gpucomp_context *context, gpucomp_error *error)
 {
@@ -72,7 +57,7 @@ static int refuse_sizes(const gpucomp_model *model, const int64_t *sizes, gpucom
 static int measured(const gpucomp_model *model, const int64_t *sizes, struct form *form, struct store *store,
                     gpucomp_error *error)
 {
-    int code = form->program ? 0 : gcrt_make_form(store, model, model->programs, 1, form, error);
+    int code = form->program ? 0 : gcrt_make_form(store, model, model->programs, form, error);
     if (code == 0 && (code = gcrt_measure(form, sizes, error)) == GCRT_NOT_FOR_SIZES)
         return refuse_sizes(model, sizes, error);
     return code;
@@ -144,12 +129,8 @@ int gcrt_form_at(gpucomp_context *context, const int64_t *sizes, struct form **f
             return code == GCRT_NOT_FOR_SIZES ? refuse_full(context, form, sizes, error) : code;
         if (form->arena_bytes > context->arena_bytes)
             return refuse_arena(context, form, error);
-        if (!form->planned) {
-            gcrt_withdraw(context->pool);
-            if ((code = gcrt_fill(form, context->model->second_cache, error)) != 0)
-                return code;
-        }
-        gcrt_place(form, context->arena);
+        if ((code = context->engine->plan(context, form, error)) != 0)
+            return code;
         memcpy(context->sizes, sizes, dims * sizeof *sizes);
         context->latest = form;
     }
@@ -225,62 +206,20 @@ static int measure_states(gpucomp_context *context, const int64_t *largest, gpuc
     return 0;
 }
 
-static int reserve(gpucomp_context *context, const gpucomp_context_options *options, gpucomp_error *error)
-{
-    if (options->arena) {
-        if ((uintptr_t)options->arena % GCRT_LINE)
-            return gcrt_fail(error, GCRT_WRONG_CALL, "options.arena: memory aligned to %d bytes expected", GCRT_LINE);
-        if (context->model->open.dim_count == 0 && options->arena_bytes < context->arena_bytes)
-            return gcrt_fail(error, GCRT_SMALL_ARENA, "options.arena: %llu bytes expected, found %zu",
-                             (unsigned long long)context->arena_bytes, options->arena_bytes);
-        context->arena = options->arena;
-        context->arena_bytes = options->arena_bytes;
-    } else {
-        if (options->arena_bytes && context->model->open.dim_count)
-            context->arena_bytes = options->arena_bytes;
-        context->arena = context->own_arena = gcrt_reserve((size_t)context->arena_bytes);
-        if (!context->arena)
-            return gcrt_fail(error, GCRT_NO_MEMORY, "cpu: the arena needs %llu bytes of memory, which are not available; "
-                             "options.largest can make it smaller", (unsigned long long)context->arena_bytes);
-    }
-    uint8_t *next = context->own_states = gcrt_reserve((size_t)context->own_state_bytes);
-    if (!next)
-        return gcrt_no_memory(error);
-    for (size_t s = 0; s < context->model->state_count; s++) {
-        struct kept *kept = context->kept + s;
-        kept->now = next;
-        next += gcrt_up(kept->room, GCRT_LINE);
-        kept->spare = context->model->state_outputs[s] >= 0 ? next : kept->now;
-        next += context->model->state_outputs[s] >= 0 ? gcrt_up(kept->room, GCRT_LINE) : 0;
-    }
-    return 0;
-}
-
 static int make(gpucomp_context *context, const gpucomp_context_options *options, gpucomp_error *error)
 {
     const gpucomp_model *model = context->model;
     const struct plan *plan = &model->programs->plan;
     size_t dims = model->open.dim_count;
-    context->threads = options->threads > 0 ? options->threads : gcrt_processors();
-    context->threads = context->threads < GCRT_MOST_THREADS ? context->threads : GCRT_MOST_THREADS;
     context->forms = gcrt_new(&context->store, model->program_count, sizeof *context->forms);
     context->sizes = gcrt_new(&context->store, 2 * dims, sizeof *context->sizes);
     context->kept = gcrt_new(&context->store, model->state_count, sizeof *context->kept);
-    context->words = gcrt_new(&context->store, 2 * CONTEXT_WORDS, sizeof *context->words);
     context->tensors = gcrt_new(&context->store, plan->inputs.count + plan->outputs.count, sizeof *context->tensors);
-    if (!context->forms || !context->sizes || !context->kept || !context->words || !context->tensors)
+    if (!context->forms || !context->sizes || !context->kept || !context->tensors)
         return gcrt_no_memory(error);
-    context->words[REST] = (uint64_t)(uintptr_t)sched_yield;
-    context->words[NAP] = (uint64_t)(uintptr_t)nap;
-    context->words[LIMIT] = SPINS;
-    context->words[SLEEPS] = SPINS_TO_SLEEP;
-    context->words[NAP_TIME] = NAP_MICROSECONDS;
     int code = 0;
-    bool pooled = context->threads > 1; /* code of earlier versions takes a job even for one thread */
-    for (size_t p = 0; p < model->program_count && code == 0; p++) {
-        pooled = pooled || !model->programs[p].runner.alone;
-        code = gcrt_make_form(&context->store, model, model->programs + p, context->threads, context->forms + p, error);
-    }
+    for (size_t p = 0; p < model->program_count && code == 0; p++)
+        code = gcrt_make_form(&context->store, model, model->programs + p, context->forms + p, error);
     int64_t *largest = context->sizes + dims;
     if (code == 0)
         code = gcrt_named_sizes(model, options->largest, options->largest_count, largest, error);
@@ -289,9 +228,7 @@ static int make(gpucomp_context *context, const gpucomp_context_options *options
     if (code == 0)
         code = measure_states(context, largest, error);
     if (code == 0)
-        code = reserve(context, options, error);
-    if (code == 0 && pooled && !(context->pool = gcrt_pool(context->threads)))
-        code = gcrt_fail(error, GCRT_NO_MEMORY, "cpu: %d threads are not available", context->threads);
+        code = context->engine->make(context, options, error);
     struct form *form;
     memset(context->sizes, 0, dims * sizeof *context->sizes);
     if (code == 0 && dims == 0)
@@ -322,6 +259,7 @@ int gpucomp_context_create(const gpucomp_model *model, const gpucomp_context_opt
     if (!made)
         return gcrt_no_memory(error);
     made->model = model;
+    made->engine = model->engine;
     atomic_flag_clear(&made->busy);
     int code = make(made, options, error);
     if (code) {
@@ -336,9 +274,7 @@ void gpucomp_context_destroy(gpucomp_context *context)
 {
     if (!context)
         return;
-    gcrt_end_pool(context->pool);
-    gcrt_release(context->own_arena, (size_t)context->arena_bytes);
-    gcrt_release(context->own_states, (size_t)context->own_state_bytes);
+    context->engine->end(context);
     gcrt_free(&context->store);
     free(context);
 }

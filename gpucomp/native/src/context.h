@@ -33,6 +33,7 @@ struct form {
     double *costs;
     struct range *ranges;
     size_t range_count;
+    void *calls; /* what the engine has beside */
     double shared_ns; /* about how long one thread takes for the launches that threads can share */
     uint64_t arena_bytes;
 };
@@ -47,7 +48,7 @@ struct trial {
 
 /* A state: the memory of its input, and where the next run writes it if that is not in place. */
 struct kept {
-    uint8_t *now, *spare;
+    void *now, *spare; /* as the engine has memory: an address, or a handle */
     uint64_t room; /* of each */
     int64_t rows;
     int64_t shape[GPUCOMP_MAX_RANK]; /* of what `now` holds */
@@ -59,6 +60,7 @@ struct pool;
 
 struct gpucomp_context {
     const gpucomp_model *model;
+    const struct engine *engine; /* the model's */
     struct store store;
     atomic_flag busy;
     uint8_t *arena, *own_arena;
@@ -69,6 +71,7 @@ struct gpucomp_context {
     struct form *latest;
     int64_t *sizes; /* of the model's dimensions, as planned last; scratch behind them */
     struct kept *kept;
+    void *device;    /* what the engine has beside */
     uint64_t *words; /* of the native runner's context */
     int threads;
     struct pool *pool;
@@ -76,18 +79,65 @@ struct gpucomp_context {
     uint8_t **tensors; /* memory of the plan's inputs, then of its outputs, of this run */
 };
 
-/* Make the memory of a form for up to `threads` threads. */
-int gcrt_make_form(struct store *store, const gpucomp_model *model, const struct program *program, int threads, struct form *form,
+/* Rows of a state: `count` pieces of `bytes`, each `pitch` behind the one before; packed, they have no gaps. */
+struct strided {
+    size_t count, bytes, pitch;
+};
+
+/* What runs a model: the processor, or a device. All but `close` and `end` return a code. */
+struct engine {
+    /* Load the code of all programs, whose weights are in place. `close` also ends what `open` did not complete. */
+    int (*open)(gpucomp_model *model, const struct container *container, gpucomp_error *error);
+    void (*close)(gpucomp_model *model);
+    /* Make what a context runs with, once arena and states are measured. `end` also ends what `make` did not complete. */
+    int (*make)(gpucomp_context *context, const gpucomp_context_options *options, gpucomp_error *error);
+    void (*end)(gpucomp_context *context);
+    /* Prepare a form that was measured, and which becomes the latest. */
+    int (*plan)(gpucomp_context *context, struct form *form, gpucomp_error *error);
+    /* Run it on tensors that were checked. */
+    int (*run)(gpucomp_context *context, struct form *form, const gpucomp_tensor *inputs, const gpucomp_tensor *outputs,
+               gpucomp_error *error);
+    /* Memory of states: let it begin with zeros, and copy rows from or to it. */
+    int (*zero)(gpucomp_context *context, void *memory, uint64_t bytes, gpucomp_error *error);
+    int (*copy)(gpucomp_context *context, void *memory, const struct strided *rows, void *packed, bool out,
+                gpucomp_error *error);
+};
+extern const struct engine gcrt_processor, gcrt_opencl;
+
+/* Make the memory of a form that every engine needs. */
+int gcrt_make_form(struct store *store, const gpucomp_model *model, const struct program *program, struct form *form,
                    gpucomp_error *error);
+
+/* Make the native runner's table for up to `threads` threads. */
+int gcrt_make_table(struct store *store, int threads, struct form *form, gpucomp_error *error);
 
 /* The numbers at these sizes of the dimensions: bytes of all buffers, and of the arena. GPC2113, GPC7024. */
 int gcrt_measure(struct form *form, const int64_t *sizes, gpucomp_error *error);
+
+/* Write what this run gives kernels, after gcrt_measure: `given`, and buffers of numbers in `memory`. GPC7024. */
+int gcrt_fill_numbers(struct form *form, gpucomp_error *error);
+
+/* The loop of a launch, or NULL; how many bytes an argument of a launch in it moves with each step. */
+const struct repeat *gcrt_repeat_of(const struct program *program, size_t row);
+int64_t gcrt_advance_of(const struct form *form, const struct repeat *repeat, size_t row, size_t argument);
 
 /* Fill the table after gcrt_measure. */
 int gcrt_fill(struct form *form, size_t second_cache, gpucomp_error *error);
 
 /* Let temporaries lie in an arena. */
 void gcrt_place(struct form *form, uint8_t *arena);
+
+/* A tensor of the caller's, whose structures may be longer than this version's. */
+static inline const gpucomp_tensor *gcrt_tensor_at(const gpucomp_tensor *tensors, size_t number)
+{
+    return (const gpucomp_tensor *)(const void *)((const char *)tensors + number * tensors->size);
+}
+
+/* The position of the buffer of an output of the plan. */
+static inline int64_t gcrt_output_buffer(const struct form *form, size_t number)
+{
+    return ITEMS(form->program->plan.outputs, int64_t)[number];
+}
 
 static inline int64_t gcrt_value(const struct form *form, struct number number)
 {

@@ -41,6 +41,8 @@ int gpucomp_describe(const gpucomp_model *model, gpucomp_model_info *info, gpuco
     made.weight_bytes = model->weight_bytes;
     made.code_bytes = model->programs->image.code_bytes;
     made.arena_bytes = model->open.dim_count ? 0 : (uint64_t)plan->arena_bytes;
+    made.device = model->device_name;
+    made.compiled = model->compiled;
     give(info, info->size, &made, sizeof made);
     return 0;
 }

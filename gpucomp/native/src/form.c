@@ -57,11 +57,11 @@ static void lay_table(struct form *form, int threads)
     }
 }
 
-int gcrt_make_form(struct store *store, const gpucomp_model *model, const struct program *program, int threads, struct form *form,
+int gcrt_make_form(struct store *store, const gpucomp_model *model, const struct program *program, struct form *form,
                    gpucomp_error *error)
 {
     const struct plan *plan = &program->plan;
-    size_t rows = program->rows, buffers = plan->buffers.count, stacks = 0;
+    size_t buffers = plan->buffers.count, stacks = 0;
     for (size_t k = 0; program->open && k < program->open->order_count; k++)
         stacks = program->open->orders[k].count > stacks ? program->open->orders[k].count : stacks;
     form->program = program;
@@ -72,20 +72,27 @@ int gcrt_make_form(struct store *store, const gpucomp_model *model, const struct
     form->chosen = gcrt_new(store, plan->kernels.count, sizeof *form->chosen);
     form->given = aligned(store, program->number_count, sizeof *form->given);
     form->memory = gcrt_new(store, buffers, sizeof *form->memory);
+    bool whole = form->numbers && form->nbytes && form->offsets && form->ends && form->chosen && form->given && form->memory;
+    return whole && find_memory(store, program, form) ? 0 : gcrt_no_memory(error);
+}
+
+int gcrt_make_table(struct store *store, int threads, struct form *form, gpucomp_error *error)
+{
+    const struct program *program = form->program;
+    size_t rows = program->rows;
     form->table = aligned(store, 4 * rows, sizeof *form->table);
     form->arguments = aligned(store, program->argument_count, sizeof *form->arguments);
     form->starts = gcrt_new(store, program->argument_count, sizeof *form->starts);
     form->states = aligned(store, rows * (size_t)threads * GCRT_STATE_WORDS, sizeof *form->states);
     form->costs = gcrt_new(store, rows, sizeof *form->costs);
-    form->ranges = gcrt_new(store, plan->repeats.count + 1, sizeof *form->ranges);
-    bool whole = form->numbers && form->nbytes && form->offsets && form->ends && form->chosen && form->given && form->memory &&
-                 form->table && form->arguments && form->starts && form->states && form->costs && form->ranges;
-    if (whole && plan->repeats.count) {
+    form->ranges = gcrt_new(store, program->plan.repeats.count + 1, sizeof *form->ranges);
+    bool whole = form->table && form->arguments && form->starts && form->states && form->costs && form->ranges;
+    if (whole && program->plan.repeats.count) {
         form->loops = gcrt_new(store, rows, sizeof *form->loops);
         form->loop_words = gcrt_new(store, ADVANCES * rows + program->argument_count, sizeof *form->loop_words);
         whole = form->loops && form->loop_words;
     }
-    if (!whole || !find_memory(store, program, form))
+    if (!whole)
         return gcrt_no_memory(error);
     lay_table(form, threads);
     return 0;
@@ -253,7 +260,7 @@ static bool store_number(uint8_t *to, int64_t value, const struct dtype *dtype)
     return true;
 }
 
-static int fill_numbers(struct form *form, gpucomp_error *error)
+int gcrt_fill_numbers(struct form *form, gpucomp_error *error)
 {
     const struct program *program = form->program;
     for (size_t k = 0; k < program->plan.kernels.count; k++) {
@@ -279,7 +286,7 @@ static int fill_numbers(struct form *form, gpucomp_error *error)
 }
 
 /* The loop of a row, or NULL. */
-static const struct repeat *repeat_of(const struct program *program, size_t row)
+const struct repeat *gcrt_repeat_of(const struct program *program, size_t row)
 {
     for (size_t r = 0; r < program->plan.repeats.count; r++) {
         const struct repeat *repeat = ITEMS(program->plan.repeats, struct repeat) + r;
@@ -289,7 +296,7 @@ static const struct repeat *repeat_of(const struct program *program, size_t row)
     return NULL;
 }
 
-static int64_t advance_of(const struct form *form, const struct repeat *repeat, size_t row, size_t argument)
+int64_t gcrt_advance_of(const struct form *form, const struct repeat *repeat, size_t row, size_t argument)
 {
     struct list advances = ITEMS(repeat->advances, struct list)[row - (size_t)repeat->first];
     return argument < advances.count ? gcrt_value(form, ITEMS(advances, struct number)[argument]) : 0;
@@ -311,7 +318,7 @@ static double cost_of(const struct form *form, size_t row, const struct repeat *
         double size = (double)form->nbytes[args[a]];
         for (size_t n = 0; n < launch->args.count; n++) {
             again = again || (n < a && args[n] == args[a]);
-            int64_t by = repeat && args[n] == args[a] ? advance_of(form, repeat, row, n) : 0;
+            int64_t by = repeat && args[n] == args[a] ? gcrt_advance_of(form, repeat, row, n) : 0;
             size = by ? (double)(by < 0 ? -by : by) : size;
         }
         if (again)
@@ -340,13 +347,13 @@ static void fill_rows(struct form *form)
     const struct kernel *kernels = ITEMS(program->plan.kernels, struct kernel);
     for (size_t row = 0; row < program->rows; row++) {
         size_t kernel = (size_t)form->chosen[launches[row].kernel];
-        const struct repeat *repeat = form->loops ? repeat_of(program, row) : NULL;
+        const struct repeat *repeat = form->loops ? gcrt_repeat_of(program, row) : NULL;
         int64_t count = repeat ? gcrt_value(form, repeat->count) : 1;
         form->table[4 * row] = (uint64_t)(uintptr_t)program->codes[kernel];
         form->table[4 * row + 2] = (uint64_t)gcrt_value(form, ITEMS(kernels[kernel].groups, struct number)[0]);
         for (size_t a = program->begins[row]; a < program->begins[row + 1]; a++) {
             int64_t buffer = program->arguments[a].buffer;
-            int64_t by = repeat ? advance_of(form, repeat, row, a - program->begins[row]) : 0;
+            int64_t by = repeat ? gcrt_advance_of(form, repeat, row, a - program->begins[row]) : 0;
             form->starts[a] = by < 0 && count > 1 ? (uint64_t)-by * (uint64_t)(count - 1) : 0;
             uint64_t at = 0;
             if (buffer < 0)
@@ -375,7 +382,7 @@ static void fill_loop(struct form *form, const struct repeat *repeat, size_t sec
         bool used = false;
         for (size_t a = program->begins[repeat->first]; a < program->begins[repeat->last] && !used; a++) {
             size_t row = program->arguments[a].row;
-            used = program->arguments[a].buffer == (int64_t)k && !advance_of(form, repeat, row, a - program->begins[row]);
+            used = program->arguments[a].buffer == (int64_t)k && !gcrt_advance_of(form, repeat, row, a - program->begins[row]);
         }
         held += used ? (double)form->nbytes[k] : 0;
     }
@@ -386,7 +393,7 @@ static void fill_loop(struct form *form, const struct repeat *repeat, size_t sec
         words[2] = count;
         words[3] = alone + 2 * (held > (double)second_cache);
         for (int64_t a = 0; a < words[4]; a++)
-            words[ADVANCES + a] = advance_of(form, repeat, (size_t)row, (size_t)a);
+            words[ADVANCES + a] = gcrt_advance_of(form, repeat, (size_t)row, (size_t)a);
         form->costs[row] *= alone ? 0 : (double)count;
     }
 }
@@ -394,7 +401,7 @@ static void fill_loop(struct form *form, const struct repeat *repeat, size_t sec
 int gcrt_fill(struct form *form, size_t second_cache, gpucomp_error *error)
 {
     const struct program *program = form->program;
-    int code = fill_numbers(form, error);
+    int code = gcrt_fill_numbers(form, error);
     if (code)
         return code;
     fill_rows(form);

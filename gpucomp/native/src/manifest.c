@@ -106,7 +106,7 @@ static const struct spec GIVEN_SPEC = {.form = GIVEN};
 static const struct field KERNEL_FIELDS[] = {
     {"name", &KEY_SPEC, AT(kernel, name), false},       {"language", &LANGUAGE, AT(kernel, language), false},
     {"source", &KEY_SPEC, AT(kernel, source), false},   {"binary", &KEY_SPEC, AT(kernel, binary), false},
-    {"groups", &GROUPS, AT(kernel, groups), false},     {"items", &ITEM_COUNTS, NOWHERE, false},
+    {"groups", &GROUPS, AT(kernel, groups), false},     {"items", &ITEM_COUNTS, AT(kernel, items), false},
     {"shared", &SHARED, NOWHERE, false},                {"family", &TEXT_SPEC, AT(kernel, family), false},
     {"label", &TEXT_SPEC, NOWHERE, false},              {"tier", &TEXT_SPEC, NOWHERE, false},
     {"schedule", &SCHEDULE, NOWHERE, false},            {"tensor_maps", &MAPS, AT(kernel, tensor_maps), false},
@@ -164,7 +164,7 @@ static const struct field PLAN_FIELDS[] = {
     {"live_bytes", &SIZE_SPEC, NOWHERE, false},
     {"model", &TEXT_SPEC, AT(plan, model), false},
     {"features", &gcrt_texts, AT(plan, features), false},
-    {"precision", &TEXT_SPEC, NOWHERE, false},
+    {"precision", &TEXT_SPEC, AT(plan, precision), false},
     {"keep_fp32", &gcrt_texts, NOWHERE, false},
     {"input_containers", &CONTAINERS, AT(plan, input_containers), false},
     {"output_containers", &CONTAINERS, AT(plan, output_containers), false},

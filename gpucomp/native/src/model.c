@@ -1,10 +1,9 @@
 /* Opens `.gpuc` files, in the order of gpucomp.runtime.artifact.load: container, manifest, plans, digests, weights, code. */
-#include "model.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "context.h"
 #include "digest.h"
 
 #define SCHEMA 4
@@ -15,8 +14,6 @@
 #define WEIGHTS "weights.safetensors"
 #define STRINGS "strings.json"
 #define DYNAMIC_MODEL "rest.onnx"
-#define SOURCES "sources/"
-#define BINARIES "binaries/"
 
 struct loading {
     gpucomp_model *model;
@@ -63,7 +60,7 @@ static int check_member(struct loading *loading, const struct member *member, co
     const struct json *bytes = expected->kind == JSON_TABLE ? gcrt_json_find(expected, "bytes") : NULL;
     const struct json *digest = bytes && expected->count == 2 ? gcrt_json_find(expected, "sha256") : NULL;
     static const char *const known[] = {WEIGHTS, STRINGS, DYNAMIC_MODEL};
-    bool named = begins_with(member->name, SOURCES) || begins_with(member->name, BINARIES);
+    bool named = begins_with(member->name, GCRT_SOURCES) || begins_with(member->name, GCRT_BINARIES);
     for (int k = 0; k < 3; k++)
         named = named || gcrt_same(member->name, gcrt_text(known[k]));
     if (!named)
@@ -143,8 +140,8 @@ static int check_kernels(struct loading *loading)
 {
     for (size_t k = 0; k < loading->container.count; k++) {
         const struct member *member = loading->container.members + k;
-        const size_t before = strlen(SOURCES);
-        if (begins_with(member->name, SOURCES) && !is_utf8(member->data, member->bytes))
+        const size_t before = strlen(GCRT_SOURCES);
+        if (begins_with(member->name, GCRT_SOURCES) && !is_utf8(member->data, member->bytes))
             return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: source %s is not text", PATH(loading),
                              QUOTE(((struct text){member->name.at + before, member->name.count - before})));
     }
@@ -152,10 +149,10 @@ static int check_kernels(struct loading *loading)
         struct list kernels = loading->model->programs[p].plan.kernels;
         for (size_t k = 0; k < kernels.count; k++) {
             const struct kernel *kernel = ITEMS(kernels, struct kernel) + k;
-            if (!gcrt_member(&loading->container, SOURCES, kernel->source))
+            if (!gcrt_member(&loading->container, GCRT_SOURCES, kernel->source))
                 return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: kernel '%s': no source '%s'", PATH(loading),
                                  kernel->name.at, kernel->source.at);
-            if (!gcrt_member(&loading->container, BINARIES, kernel->binary))
+            if (!gcrt_member(&loading->container, GCRT_BINARIES, kernel->binary))
                 return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: kernel '%s': no binary '%s'", PATH(loading),
                                  kernel->name.at, kernel->binary.at);
         }
@@ -260,9 +257,13 @@ static int refuse_others(struct loading *loading)
     const struct plan *plan = &model->programs->plan;
     char names[400] = "";
     size_t at = 0;
-    if (plan->device != ON_CPU)
+    model->engine = plan->device == ON_CPU ? &gcrt_processor : plan->device == ON_OPENCL ? &gcrt_opencl : NULL;
+    model->keep_mapped = model->keep_mapped || plan->device != ON_CPU; /* a device has them in memory of its own */
+    if (!model->engine)
         return gcrt_fail(loading->error, GCRT_ONLY_PYTHON,
-                         "%s is compiled for %.100s, and this library runs models for cpu: compile it for cpu", PATH(loading),
+                         "%s is compiled for %.100s, and this library runs models for cpu and opencl: compile it for one of "
+                         "these",
+                         PATH(loading),
                          plan->target.at);
     if (gcrt_member(&loading->container, "", gcrt_text(DYNAMIC_MODEL)))
         return gcrt_fail(loading->error, GCRT_ONLY_PYTHON,
@@ -285,49 +286,6 @@ static int refuse_others(struct loading *loading)
     return at ? gcrt_fail(loading->error, GCRT_ONLY_PYTHON, "%s has operators that run on the host, which only Python runs: %s",
                           PATH(loading), names)
               : 0;
-}
-
-static uintptr_t function(const struct program *program, const char *name)
-{
-    return (uintptr_t)gcrt_address(&program->image, gcrt_text(name), NULL);
-}
-
-/* Load the machine code of a program, whose kernels share one member. */
-static int load_code(struct loading *loading, struct program *program)
-{
-    const struct plan *plan = &program->plan;
-    const struct member *member = NULL;
-    bool one = true;
-    int code = gcrt_require(ITEMS(plan->features, struct text), plan->features.count, plan->arch, loading->error);
-    if (code)
-        return code;
-    for (size_t k = 0; k < plan->kernels.count; k++) {
-        const struct member *own = gcrt_member(&loading->container, BINARIES, ITEMS(plan->kernels, struct kernel)[k].binary);
-        one = one && (!member || own == member);
-        member = own;
-    }
-    if (!one)
-        return gcrt_fail(loading->error, GCRT_WRONG_BINARIES, "one member of machine code expected, found several");
-    if (!member)
-        return 0;
-    code = gcrt_load(&loading->model->store, member->data, (size_t)member->bytes, &program->image, loading->error);
-    if (code)
-        return code;
-    const char *machine = gcrt_machine(program->image.machine);
-    if (strcmp(machine, gcrt_own_machine()) != 0)
-        return gcrt_fail(loading->error, GCRT_OTHER_PROCESSOR,
-                         "the model was compiled for %.100s (%s), this is %s: compile it here, or for one of its processors",
-                         plan->arch.at, machine, gcrt_own_machine());
-    uint64_t bytes = 0;
-    const char *features = (const char *)gcrt_address(&program->image, gcrt_text("gc_features"), &bytes);
-    if (!features)
-        return gcrt_fail(loading->error, GCRT_DAMAGED_CODE, "machine code: no constant 'gc_features'");
-    program->runner = (struct runner){function(program, "gc_run"), function(program, "gc_run_loops"), function(program,
-        "gc_help"),
-                                      function(program, "gc_alone")};
-    if (!program->runner.run || (plan->repeats.count && !program->runner.run_loops))
-        return gcrt_fail(loading->error, GCRT_DAMAGED_CODE, "machine code: no function 'gc_run'");
-    return gcrt_require_listed((struct text){features, (size_t)bytes}, plan->target, loading->error);
 }
 
 static bool is_kept(const struct plan *plan, struct text name, bool output)
@@ -400,11 +358,10 @@ static int load(struct loading *loading, const uint8_t *data, size_t bytes)
     }
     if (code == 0)
         code = gcrt_weights(model, gcrt_member(&loading->container, "", gcrt_text(WEIGHTS)), loading->error);
-    for (size_t p = 0; p < model->program_count && code == 0; p++) {
-        code = load_code(loading, model->programs + p);
-        if (code == 0)
-            code = gcrt_program(model, model->programs + p, loading->error);
-    }
+    if (code == 0)
+        code = model->engine->open(model, &loading->container, loading->error);
+    for (size_t p = 0; p < model->program_count && code == 0; p++)
+        code = gcrt_program(model, model->programs + p, loading->error);
     return code ? code : list_tensors(model, loading->error);
 }
 
@@ -414,9 +371,12 @@ static int opened(gpucomp_model *model, const uint8_t *data, size_t bytes, const
     gpucomp_error own = GPUCOMP_ERROR_INIT; /* so that codes are known whatever the caller's is */
     struct loading loading = {.model = model, .error = &own};
     model->second_cache = gcrt_second_cache();
-    model->keep_mapped = options && options->keep_mapped;
+    if (options) /* what an older program does not know is as usual */
+        memcpy(&model->options, options, options->size < sizeof model->options ? options->size : sizeof model->options);
+    model->keep_mapped = model->options.keep_mapped;
     int code = load(&loading, data, bytes);
     gcrt_free(&loading.scratch);
+    memset(&model->options, 0, sizeof model->options);
     if (code) {
         gcrt_tell(error, &own);
         gpucomp_close(model);
@@ -473,8 +433,8 @@ void gpucomp_close(gpucomp_model *model)
 {
     if (!model)
         return;
-    for (size_t p = 0; p < model->program_count; p++)
-        gcrt_unload(&model->programs[p].image);
+    if (model->engine)
+        model->engine->close(model);
     gcrt_release(model->large, model->large_bytes);
     gcrt_unmap(&model->mapped);
     gcrt_free(&model->store);

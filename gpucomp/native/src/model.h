@@ -37,11 +37,21 @@ struct program {
     const uint8_t **weights; /* of each buffer, where it is one */
 };
 
+struct engine; /* context.h */
+
+#define GCRT_SOURCES "sources/"
+#define GCRT_BINARIES "binaries/"
+
 struct gpucomp_model {
+    const struct engine *engine; /* NULL until the file's device is known */
+    void *device; /* what the engine has beside */
     struct store store;
     struct mapped mapped;
     struct text path;
+    gpucomp_open_options options; /* its texts are there only until the model is open */
     bool keep_mapped; /* weights stay in the file */
+    const char *device_name; /* NULL for the processor */
+    uint64_t compiled; /* programs that a driver compiled from source when the model was opened */
     void *large; /* weights in large pages */
     size_t large_bytes;
     struct program *programs; /* the first one is for any size, the others for one set of sizes */

@@ -30,6 +30,7 @@ struct kernel {
     struct text name, source, binary, family;
     int64_t language;
     struct list groups;  /* struct number */
+    struct list items;   /* int64_t */
     struct list numbers; /* struct number_given */
     struct list tensor_maps;
 };
@@ -58,7 +59,7 @@ struct state {
 };
 
 struct plan {
-    struct text target, arch, model;
+    struct text target, arch, model, precision;
     int64_t device, arena_bytes;
     struct list buffers, kernels, launches, inputs, outputs, output_names, features, repeats, states;
     struct list input_containers, output_containers; /* struct named */

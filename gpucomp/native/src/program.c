@@ -1,27 +1,9 @@
 /* What is alike at all sizes of a program: its launches as rows of the native runner's table. */
-#include <stdio.h>
-#include <string.h>
-
 #include "model.h"
 
 static int wrong_plan(gpucomp_error *error, const char *what, struct text name)
 {
     return gcrt_fail(error, GCRT_WRONG_PLAN, "%s %s", what, QUOTE(name));
-}
-
-static int find_codes(gpucomp_model *model, struct program *program, gpucomp_error *error)
-{
-    struct list kernels = program->plan.kernels;
-    char name[256];
-    if (!(program->codes = gcrt_new(&model->store, kernels.count, sizeof *program->codes)))
-        return gcrt_no_memory(error);
-    for (size_t k = 0; k < kernels.count; k++) {
-        snprintf(name, sizeof name, "%s.call", ITEMS(kernels, struct kernel)[k].name.at);
-        program->codes[k] = gcrt_address(&program->image, gcrt_text(name), NULL);
-        if (!program->codes[k])
-            return gcrt_fail(error, GCRT_DAMAGED_CODE, "machine code: no function '%s'", name);
-    }
-    return 0;
 }
 
 static int list_arguments(gpucomp_model *model, struct program *program, gpucomp_error *error)
@@ -90,8 +72,6 @@ int gcrt_program(gpucomp_model *model, struct program *program, gpucomp_error *e
         program->number_starts[k] = program->number_count;
         program->number_count += ITEMS(plan->kernels, struct kernel)[k].numbers.count;
     }
-    int code = find_codes(model, program, error);
-    if (code == 0)
-        code = list_arguments(model, program, error);
+    int code = list_arguments(model, program, error);
     return code ? code : find_tensors(model, program, error);
 }

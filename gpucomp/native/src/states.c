@@ -102,7 +102,9 @@ int gcrt_begin_states(gpucomp_context *context, const struct form *form, gpucomp
                              (long long)kept->rows, (long long)more, QUOTE(own->dim));
         if (same)
             continue;
-        memset(kept->now, 0, (size_t)bytes);
+        int code = context->engine->zero(context, kept->now, bytes, error);
+        if (code)
+            return code;
         memcpy(kept->shape, shape, sizeof shape);
         kept->rank = buffer->shape.count;
         kept->begun = true;
@@ -117,7 +119,7 @@ void gcrt_end_states(gpucomp_context *context, const struct form *form)
         const struct state *own = ITEMS(form->program->plan.states, struct state) + s;
         int64_t output = context->model->state_outputs[s];
         if (output >= 0) {
-            uint8_t *now = kept->spare;
+            void *now = kept->spare;
             kept->spare = kept->now;
             kept->now = now;
             int64_t after = ITEMS(form->program->plan.outputs, int64_t)[output];
@@ -194,20 +196,19 @@ int gpucomp_rewind(gpucomp_context *context, int64_t rows, gpucomp_error *error)
 
 /* Copy between a state's memory, which has room for its capacity along its axis, and the rows that are valid, without gaps. One
  * that does not grow has no axis, and is one row. */
-static void copy_rows(const struct kept *kept, int64_t axis, int64_t rows, size_t element, uint8_t *packed, bool out)
+static int copy_rows(gpucomp_context *context, const struct kept *kept, int64_t axis, size_t element, void *packed, bool out,
+                     gpucomp_error *error)
 {
-    size_t outer = 1, inner = element;
+    struct strided rows = {1, element, 0};
     for (size_t d = 0; d < kept->rank; d++) {
         if ((int64_t)d < axis)
-            outer *= (size_t)kept->shape[d];
+            rows.count *= (size_t)kept->shape[d];
         else if ((int64_t)d > axis)
-            inner *= (size_t)kept->shape[d];
+            rows.bytes *= (size_t)kept->shape[d];
     }
-    size_t valid = (size_t)rows * inner, whole = axis < 0 ? valid : (size_t)kept->shape[axis] * inner;
-    for (size_t k = 0; k < outer; k++) {
-        uint8_t *own = kept->now + k * whole, *other = packed + k * valid;
-        memcpy(out ? other : own, out ? own : other, valid);
-    }
+    rows.pitch = axis < 0 ? rows.bytes : rows.bytes * (size_t)kept->shape[axis];
+    rows.bytes *= axis < 0 ? 1 : (size_t)kept->rows;
+    return context->engine->copy(context, kept->now, &rows, packed, out, error);
 }
 
 int gpucomp_state_save(gpucomp_context *context, size_t number, void *data, size_t room, size_t *bytes, int64_t *shape,
@@ -233,7 +234,7 @@ int gpucomp_state_save(gpucomp_context *context, size_t number, void *data, size
     if (data && room < needed)
         code = gcrt_fail(error, GCRT_WRONG_CALL, "room for %llu bytes expected, found %zu", (unsigned long long)needed, room);
     else if (data && needed)
-        copy_rows(kept, axis, axis < 0 ? 1 : kept->rows, element, data, true);
+        code = copy_rows(context, kept, axis, element, data, true, error);
     gcrt_leave(context);
     return code;
 }
@@ -262,14 +263,14 @@ int gpucomp_state_restore(gpucomp_context *context, size_t number, const gpucomp
         bytes_of(context->model, number, shape) > kept->room) {
         code = gcrt_fail(error, GCRT_WRONG_STATE, "state %s: the valid part of it, of the model's shape and type, expected",
                          QUOTE(state->input));
-    } else {
+    } else if ((code = context->engine->zero(context, kept->now, bytes_of(context->model, number, shape), error)) == 0) {
         size_t element = gcrt_dtypes[buffer->dtype].bytes;
-        memset(kept->now, 0, (size_t)bytes_of(context->model, number, shape));
         memcpy(kept->shape, shape, sizeof shape);
         kept->rank = buffer->shape.count;
         kept->rows = state->axis < 0 ? 0 : tensor->shape[state->axis];
         kept->begun = true;
-        copy_rows(kept, state->axis, state->axis < 0 ? 1 : kept->rows, element, tensor->data, false);
+        if (tensor->bytes)
+            code = copy_rows(context, kept, state->axis, element, tensor->data, false, error);
     }
     gcrt_leave(context);
     return code;

@@ -4,6 +4,8 @@
  *     gpucomp-run model.gpuc --input x=x.npy --output y=y.npy        one run
  *     gpucomp-run model.gpuc --input x=x.npy --bench 100             latency of 100 runs after one that warms up
  *     gpucomp-run model.gpuc --steps 10                              ten runs on the same inputs, which a state goes on from
+ *     gpucomp-run --devices                                          the OpenCL devices of this machine
+ *     gpucomp-run model.gpuc --device 1 --cache folder --bench 100   on one of them; where compiled kernels are kept
  *
  * An input without a file gets zeros, of the smallest sizes that the model allows. Exit status: 0, 1 if the model or a file is
  * wrong, 2 if the command line is. */
@@ -21,7 +23,7 @@
 #define MOST_FILES 256
 
 struct arguments {
-    const char *model;
+    const char *model, *device, *cache;
     const char *inputs[MOST_FILES], *outputs[MOST_FILES]; /* NAME=FILE */
     size_t input_count, output_count;
     int threads, runs, steps; /* -1: not given */
@@ -67,6 +69,8 @@ static int describe(const gpucomp_model *model)
     gpucomp_axis axis;
     gpucomp_describe(model, &info, NULL);
     printf("model   %s\ntarget  %s (%s)\n", *info.name ? info.name : "without a name", info.target, info.processor);
+    if (info.device)
+        printf("device  %s, %" PRIu64 " programs were compiled for it now\n", info.device, info.compiled);
     printf("weights %" PRIu64 " bytes, code %" PRIu64 " bytes, ", info.weight_bytes, info.code_bytes);
     if (info.dims)
         printf("the arena depends on the sizes\n");
@@ -84,6 +88,16 @@ static int describe(const gpucomp_model *model)
     printf("%zu kernels in %zu launches, %zu sets of sizes with a program of their own\n", info.kernels, info.launches,
            info.fixed);
     return 0;
+}
+
+static int list_devices(void)
+{
+    gpucomp_error error = GPUCOMP_ERROR_INIT;
+    gpucomp_device_info info = {.size = sizeof info};
+    size_t number = 0;
+    for (; gpucomp_opencl_device(NULL, number, &info, &error) == 0; number++)
+        printf("%zu  %s (%s, driver %s%s)\n", number, info.name, info.platform, info.driver, info.gpu ? ", GPU" : "");
+    return number ? 0 : fail(error.text, "devices");
 }
 
 /* The file of NAME=FILE for this name, or NULL. */
@@ -229,7 +243,7 @@ static void release(struct arrays *arrays)
 static int usage(void)
 {
     fputs("usage: gpucomp-run MODEL.gpuc [--input NAME=FILE.npy]... [--output NAME=FILE.npy]... [--threads N] [--steps N] "
-          "[--bench RUNS]\n",
+          "[--bench RUNS] [--device NUMBER|NAME] [--cache FOLDER]\n       gpucomp-run --devices\n",
           stderr);
     return 2;
 }
@@ -272,6 +286,10 @@ static int parse(int count, char **given, struct arguments *arguments)
             arguments->inputs[arguments->input_count++] = value;
         else if (strcmp(option, "--output") == 0 && arguments->output_count < MOST_FILES && strchr(value, '='))
             arguments->outputs[arguments->output_count++] = value;
+        else if (strcmp(option, "--device") == 0)
+            arguments->device = value;
+        else if (strcmp(option, "--cache") == 0)
+            arguments->cache = value;
         else if (strcmp(option, "--threads") == 0)
             wrong = (arguments->threads = number(value, 0)) < 0;
         else if (strcmp(option, "--steps") == 0)
@@ -289,12 +307,17 @@ static int parse(int count, char **given, struct arguments *arguments)
 int main(int count, char **given)
 {
     struct arguments arguments = {.steps = -1, .runs = -1};
+    if (count == 2 && strcmp(given[1], "--devices") == 0)
+        return list_devices();
     int code = parse(count, given, &arguments);
     if (code)
         return code;
     gpucomp_error error = GPUCOMP_ERROR_INIT;
     gpucomp_model *model;
-    if (gpucomp_open(arguments.model, NULL, &model, &error))
+    gpucomp_open_options how = GPUCOMP_OPEN_OPTIONS_INIT;
+    how.device = arguments.device;
+    how.cache = arguments.cache;
+    if (gpucomp_open(arguments.model, &how, &model, &error))
         return fail(error.text, arguments.model);
     if (!arguments.input_count && !arguments.output_count && arguments.runs < 0 && arguments.steps < 0) {
         code = describe(model);
