@@ -86,10 +86,21 @@ class OneKernel:
         types = self.kernel.params[self.kernel.inputs :]
         outputs = [np.full([value_at(n, sizes) for n in t.shape], UNWRITTEN).astype(t.dtype.numpy) for t in types]
         arrays = [at_the_end_of_memory(a) for a in (*self.arguments(inputs), *outputs)]
+        shared = self.shared(sizes)
         numbers = self.numbers(sizes)
         for task in reversed(range(self.tasks(sizes))):
-            self.call(arrays, numbers, task, task + 1)
+            self.call([*arrays, *shared], numbers, task, task + 1)
+        if shared:
+            assert not shared[1].any(), "a launch leaves its counters at zero"
         return [a.copy() for a in arrays[len(arrays) - len(outputs) :]]
+
+    def shared(self, sizes: Mapping[str, int]) -> list[np.ndarray]:
+        """The workspace and the counters, if the kernel has them."""
+        geometry = self.source.geometry
+        if not geometry.counter_bytes:
+            return []
+        workspace = np.full(value_at(geometry.workspace_bytes, sizes), 255, np.uint8)
+        return [at_the_end_of_memory(a) for a in (workspace, np.zeros(geometry.counter_bytes, np.uint8))]
 
 
 class AnySize:

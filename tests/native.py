@@ -67,10 +67,13 @@ def run_source(image: Image, source: KernelSource, kernel: Kernel, inputs: Seque
     """The outputs of a kernel of ``image``, its tasks run one by one from the last to the first."""
     arrays = [np.ascontiguousarray(a) for a in inputs]
     outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
-    pointers = [a.ctypes.data for a in (*arrays, *outputs)]
+    workspace = np.full(source.geometry.workspace_bytes, 255, np.uint8)
+    counters = np.zeros(source.geometry.counter_bytes, np.uint8)
+    pointers = [a.ctypes.data for a in (*arrays, *outputs, *(a for a in (workspace, counters) if a.size))]
     function = _function(image, source.name, len(pointers))
     for task in range(source.geometry.groups[0] - 1, -1, -1):
         function(*pointers, task, task + 1)
+    assert not counters.any()
     return outputs
 
 

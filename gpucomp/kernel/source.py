@@ -17,11 +17,13 @@ SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "hip": ".hip", "llvm": ".ll"}  
 
 
 class Emitted(NamedTuple):
-    """The text of a CPU kernel, its number of tasks, and the numbers that each run gives it."""
+    """The text of a CPU kernel, its number of tasks, the numbers that each run gives it, and memory: see ``Geometry``."""
 
     text: str
     tasks: Any  # a number, or a size
     sizes: tuple[RunSize, ...] = ()
+    workspace_bytes: Any = 0  # a number, or a size
+    counter_bytes: int = 0
 
 
 @dataclass(frozen=True)

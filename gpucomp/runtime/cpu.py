@@ -294,8 +294,12 @@ class CpuProgram:
         with stop.during(partial(words.__setitem__, HALT, 1), partial(words.__setitem__, HALT, 0)):
             for segment in self._launches.segments:
                 if words[HALT]:
-                    return
+                    break
                 self._run_segment(segment)  # not briefly: others must be able to say that it is to stop
+            if words[HALT]:  # tasks that were left have not counted
+                for position, kept in self._kept.items():
+                    if self._form.buffers[position].kind == COUNTER:
+                        kept[...] = 0
 
     @contextmanager
     def _seated(self, wanted: int) -> Iterator[None]:

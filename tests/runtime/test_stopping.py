@@ -12,6 +12,7 @@ import pytest
 
 import gpucomp
 from gpucomp import config
+from gpucomp.artifact.plan import COUNTER
 from gpucomp.errors import InputError, RunStoppedError, UsageError
 from gpucomp.runtime import stopping
 from gpucomp.runtime.options import Options
@@ -91,6 +92,37 @@ def test_a_run_that_was_stopped_has_not_computed_the_rest():
         exe._run(feed(), Options({"y": target}, None, stop))
 
     assert (target == 7).all()
+
+
+def test_a_run_that_was_stopped_has_left_no_counts():
+    """Tasks that share the keys of an attention count how many of them are done."""
+    nodes = [
+        node("MatMul", ["q", "k"], ["scores"]),
+        node("Softmax", ["scores"], ["weights"], axis=-1),
+        node("MatMul", ["weights", "v"], ["y"]),
+    ]
+    shapes = {"q": [2, 1, 16], "k": [2, 16, 3000], "v": [2, 3000, 16]}
+    exe = gpucomp.compile(model(nodes, [value(name, shape) for name, shape in shapes.items()], ["y"]), target="cpu")
+    given = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    wanted = exe.run(given)["y"]
+    stop = Stop()
+    lane = exe.lanes.take()
+    exe.lanes.give(lane)
+    program = exe._opened(lane)
+    (counter,) = [k for k, buffer in enumerate(program.plan.buffers) if buffer.kind == COUNTER]
+    run_native = program.run_native
+
+    def halted(*args, **named):
+        program._kept[counter][0] = 1  # one task is done, and the others will not be
+        stop.stop()
+        run_native(*args, **named)
+
+    program.run_native = halted
+    with pytest.raises(RunStoppedError):
+        exe._run(given, Options(stop=stop))
+    program.run_native = run_native
+
+    np.testing.assert_array_equal(exe.run(given)["y"], wanted)
 
 
 def test_a_timeout_ends_a_run(exe):

@@ -41,7 +41,7 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
         nothing = f"define void @{name}({arguments}, i64 %first, i64 %last) #0 {{\n  ret void\n}}\n"
         return KernelSource(name, "llvm", header + nothing, Geometry((0, 1, 1)), dict(schedule), family.title)
     made: Emitted = family.emit(kernel, schedule, name, target)
-    geometry = Geometry((made.tasks, 1, 1))
+    geometry = Geometry((made.tasks, 1, 1), workspace_bytes=made.workspace_bytes, counter_bytes=made.counter_bytes)
     text = _flushed(made.text, name) if _adds_products(kernel) and X86 in target.features else made.text
     return KernelSource(name, "llvm", header + text, geometry, dict(schedule), family.title, sizes=made.sizes)
 

@@ -97,11 +97,48 @@ FEW = {
 @pytest.mark.parametrize("tile_n", [16, 128])
 @pytest.mark.parametrize("name", FEW)
 def test_decoding_at_any_number_of_keys(name: str, tile_n: int) -> None:
-    schedule = {"lanes": 4, "tile_n": tile_n, "wide": 2}
+    schedule = {"lanes": 4, "tile_n": tile_n, "wide": 2, "splits": 1}
     kernel = AnySize(FEW[name], {"b": HEADS, "c": COLS}, schedule=schedule, family=DECODE)
 
     for b, n in ((1, 1), (9, 2), (3, 4), (2, 131), (1, 300)):
         kernel.check(b=b, c=n)
+
+
+MANY = Dim("c", 1, 4000)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_any_number_of_keys_is_divided_among_tasks(name: str) -> None:
+    schedule = {"lanes": 4, "tile_n": 32, "wide": 2, "splits": 4}
+    kernel = AnySize(FEW[name], {"b": HEADS, "c": MANY}, schedule=schedule, family=DECODE)
+
+    assert kernel.compiled.source.geometry.counter_bytes == 9 * 8
+    for b, n in ((1, 1), (9, 256), (3, 257), (2, 700), (1, 1025), (2, 1999)):
+        kernel.check(b=b, c=n)
+
+
+FEW_OR_MANY = {
+    "keys": lambda r, c: attention(r, c, 40, 24),
+    "shared keys, masked": lambda r, c: attention(r, c, 16, 20, group=3, mask="bool"),
+    "the last rows of causal": lambda r, c: attention(r, c + r, 16, 20, causal=c),
+}
+
+
+@pytest.mark.parametrize("name", FEW_OR_MANY)
+def test_runs_of_few_rows_divide_the_keys_and_others_the_rows(name: str) -> None:
+    kernel = AnySize(FEW_OR_MANY[name], {"r": Dim("r", 1, 40), "c": MANY}, target=cpu.host(), family=ATTENTION)
+
+    assert kernel.compiled.source.geometry.counter_bytes == 2 * 8
+    for r, n in ((1, 1), (1, 256), (1, 257), (1, 1900), (2, 700), (2, 513), (5, 300), (13, 700), (33, 40), (40, 1)):
+        kernel.check(r=r, c=n)
+
+
+def test_a_batch_of_many_heads_keeps_its_keys_together() -> None:
+    kernel = AnySize(
+        lambda r, c: attention(r, c, 16, 16, heads=128), {"r": Dim("r", 1, 40), "c": Dim("c", 1, 900)}, family=ATTENTION
+    )
+
+    assert kernel.compiled.source.geometry.counter_bytes == 0
 
 
 def any_rows(rows: Dim) -> Kernel[Attention]:

@@ -312,6 +312,48 @@ def few_schedules(kernel: Kernel, target: Target) -> list[Schedule]:
     return [found[0], {**found[0], "tile_n": 16, "wide": 1}]
 
 
+SPLIT_CASES = {
+    "one row": (attention(1, 1100, 24, 21), 4),  # of 288 keys, the last of 236
+    "fewer keys than a task's least": (attention(2, 258, 9, 16), 2),
+    "an added mask": (attention(3, 1300, 17, 19, heads=3, mask="add"), 8),  # 6 of the 8 have keys
+    "rows that share keys": (attention(2, 700, 12, 20, group=3, mask="bool", residual=True), 2),
+    "causal": (attention(5, 813, 8, 9, causal=800), 4),
+    "bf16": (attention(8, 530, 31, 17, dtype=BF16), 4),
+}
+
+
+@pytest.mark.parametrize("target", [*HERE, ARM], ids=lambda t: t.arch)
+@pytest.mark.parametrize("name", SPLIT_CASES)
+def test_keys_of_a_batch_are_divided_among_tasks(name: str, target: Target) -> None:
+    kernel, splits = SPLIT_CASES[name]
+    default = dict(DECODE.default(DECODE.problem(kernel), target.limits).numbers)
+
+    check(kernel, [default | {"splits": splits}, default | {"splits": splits, "tile_n": 16, "wide": 1}], target, DECODE)
+
+
+@pytest.mark.parametrize("first", [0, 300, 700])
+def test_parts_of_hidden_keys_have_no_weight(first: int) -> None:
+    """Where all keys of a part are hidden its maximum is -inf, and where all of a row are, its means are NaN."""
+    kernel = attention(2, 1024, 6, 5, mask="bool")
+    inputs = random_inputs(kernel)
+    inputs[3] = np.array([[j >= first for j in range(1024)], [False] * 1024])
+    schedule = dict(DECODE.default(DECODE.problem(kernel), SERVER.limits).numbers) | {"lanes": 4, "splits": 4}
+
+    (found,) = Library({"k": kernel}, {"k": schedule}, cpu.named("cpu:x86-64-v2"), DECODE).run("k", inputs)
+
+    assert np.isnan(found[1]).all()
+    assert_matches(found[0], expected(kernel, inputs)[0][0], terms=1030)
+
+
+def test_few_batches_behind_many_keys_are_divided_and_others_are_not() -> None:
+    def splits(kernel: Kernel) -> int:
+        return dict(DECODE.default(DECODE.problem(kernel), SERVER.limits).numbers)["splits"]
+
+    assert splits(attention(3, 8000, 64, 64, heads=3)) >= 4
+    assert splits(attention(3, 250, 64, 64, heads=3)) == 1
+    assert splits(attention(1, 2000, 64, 64, heads=64)) == 1
+
+
 @pytest.mark.parametrize("target", [*HERE, ARM], ids=lambda t: t.arch)
 @pytest.mark.parametrize("name", FEW_CASES)
 def test_few_rows_run_along_memory(name: str, target: Target) -> None:
@@ -355,7 +397,7 @@ def test_products_of_lanes_are_added_up_in_place() -> None:
 def test_what_few_rows_refuse() -> None:
     family, problem = DECODE, DECODE.problem(attention(8, 50, 64, 64))
 
-    refused = list(family.reasons({"lanes": 16, "tile_n": 64, "wide": 4}, problem, SERVER.limits))
+    refused = list(family.reasons({"lanes": 16, "tile_n": 64, "wide": 4, "splits": 2}, problem, SERVER.limits))
 
-    assert refused == ["37 registers, the processor has 32"]
-    assert not list(family.reasons({"lanes": 16, "tile_n": 64, "wide": 2}, problem, SERVER.limits))
+    assert refused == ["37 registers, the processor has 32", "50 keys are fewer than 2 tasks of 256"]
+    assert not list(family.reasons({"lanes": 16, "tile_n": 64, "wide": 2, "splits": 1}, problem, SERVER.limits))

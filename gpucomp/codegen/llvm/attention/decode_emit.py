@@ -7,6 +7,10 @@
             for some vectors of values: means of every row, lanes along values
         the stores
 
+With ``splits`` a task has a part of a batch's keys, at least ``LEAST_KEYS`` of those that its rows see in this run. It leaves
+its sums, maxima and totals in the workspace, and the last of a batch's tasks to do so adds them up, in the order of the keys:
+after flash decoding (Dao et al., 2023). So few heads do not leave most threads without work behind many keys.
+
 There are too few rows to fill a vector's lanes, so both products run along memory instead. They convert keys and values
 as they read them.
 
@@ -19,19 +23,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from gpucomp.codegen.llvm.attention.decode_space import DecodeSchedule, derive, problem
+from gpucomp.codegen.llvm.attention.decode_space import LEAST_KEYS, MOST_COUNTERS, DecodeSchedule, derive, problem
 from gpucomp.codegen.llvm.attention.parts import Scratch, columns_seen, parts_of, store_means
 from gpucomp.codegen.llvm.ir import arithmetic
 from gpucomp.codegen.llvm.ir import math as vector_math
-from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import I1, I64, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.codegen.llvm.loops.rowwise import across
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, substitute
 from gpucomp.ir.extremes import smallest
-from gpucomp.ir.size import is_zero, same
+from gpucomp.ir.size import Size, bounds, is_zero, same
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
@@ -53,20 +58,22 @@ class _Few(Scratch):
             self.entry.code.share_sizes(caller.code)
         self.parts, self.lanes = parts_of(kernel), s.lanes
         super().__init__(self.entry.code, Type("float", self.lanes))
-        self.d = derive(s, problem(kernel))
+        p = problem(kernel)
+        self.d = derive(s, p.replace(m=most) if most else p)
         parts, d = self.parts, self.d
         self.part = bool(most)
         self.m, self.n = parts.rows.extent, parts.cols.extent
         if not same(parts.causal, NOT_CAUSAL):
             self.n = smallest(self.n, smallest(self.m, parts.last_rows) + parts.causal)
         self.row = self.entry.last if most else self.code.integer(0)
-        room = most or self.m
+        room = self.room = most or self.m
         self.bound: dict[Expr, LaneValue] = {}
         self.queries, self.sums = self._room(room * d.head), self._room(room * d.means)
         self.weights = self._room(room * d.pitch)
         self.tops, self.totals = self._room(room), self._room(room)
         score = substitute(parts.score, dict(parts.turned))
         self.score = lower([score], [parts.batch, parts.rows, parts.cols, parts.dot])
+        self.splits = s.splits
         self.key = lower([parts.k], [parts.batch, parts.cols, parts.depth])
         self.mean = lower([parts.v], [parts.batch, parts.cols, parts.values])
 
@@ -81,38 +88,129 @@ class _Few(Scratch):
         return None if rest >= self.lanes else self.entry.prefix_mask(rest, self.lanes)
 
     def emit(self) -> Emitted:
-        with self.code.loop(self.entry.first, self.entry.last) as batch:
-            self._batch(batch, self.m)
-        return self.entry.emitted(self.parts.batch.extent)
+        code, batches = self.code, self.parts.batch.extent
+        if self.splits == 1 or not counters_of(batches):
+            with code.loop(self.entry.first, self.entry.last) as batch:
+                self._batch(batch, self.m)
+            return self.entry.emitted(batches)
+        self.entry.share(*shared_bytes(batches, self.splits, self.d.part))
+        with code.loop(self.entry.first, self.entry.last) as task:
+            batch = task.integer_op("udiv", self.splits)
+            self._split(batch, self.m, task - batch * self.splits, code.integer(self.splits))
+        return self.entry.emitted(batches * self.splits)
 
     def text(self) -> str:
-        """The function of a part of the rows."""
-        self._batch(self.entry.first, self.code.integer(self.m) - self.row)
+        """The function of a part of the rows; with ``splits`` of a part of the keys: of task ``split`` of ``parts``."""
+        rows = self.code.integer(self.m) - self.row
+        if self.splits == 1:
+            self._batch(self.entry.first, rows)
+        else:
+            self.entry.share(0, 0)
+            self.entry.more = [self.code.argument(name, I64) for name in ("split", "parts")]
+            self._split(self.entry.first, rows, *self.entry.more)
         return self.entry.text()
 
     def _batch(self, batch: Value, rows: Value | int) -> None:
         """The rows from ``self.row`` on."""
-        code, parts, entry = self.code, self.parts, self.entry
-        self.bound, self.rows = {parts.batch: batch}, rows
+        end = self._begin(batch, rows)
         self._start()
-        data = parts.last is not None
-        self.end = columns_seen(entry, parts, self.bound, self.row, rows) if data else code.integer(self.n)
-        with code.loop(0, self.end if data else self.n, self.d.tile_n) as n0:
+        self._walk(self.code.integer(0), end)
+        self._finish()
+
+    def _split(self, batch: Value, rows: Value | int, split: Value, parts: Value) -> None:
+        """A part of the keys. All but the last task of a batch to arrive leave it to that one to store the means."""
+        code, tile_n, workspace = self.code, self.d.tile_n, self.entry.shared[0]
+        end = self._begin(batch, rows)
+        keys = (end + parts - 1).integer_op("udiv", parts)
+        keys = code.select(keys < LEAST_KEYS, LEAST_KEYS, keys)
+        keys = (keys + (tile_n - 1)).integer_op("udiv", tile_n) * tile_n
+        first = split * keys
+        with code.when(split.equals(0) | (first < end)):  # without keys a task stores what no keys give
+            self._start()
+            self._walk(first, code.minimum(first + keys, end))
+            complete = code.slot(I1)
+            complete.set(end <= keys)
+            with code.when(end > keys):
+                own = self._at(workspace, batch * (self.splits * self.d.part))
+                self._leave(self._at(own, split * self.d.part))
+                others = (end - 1).integer_op("udiv", keys)
+                counter = code.gep(self.entry.shared[1], batch, "i64")
+                is_last = code.arrive(counter).equals(others)
+                complete.set(is_last)
+                with code.when(is_last):
+                    code.store(code.integer(0), counter, 8)
+                    self._gather(own, others + 1)
+            with code.when(complete.get()):
+                self._finish()
+
+    def _begin(self, batch: Value, rows: Value | int) -> Value:
+        """Bind ``batch`` and ``rows``; how many keys these see."""
+        parts = self.parts
+        self.bound, self.rows = {parts.batch: batch}, rows
+        if parts.last is None:
+            return self.code.integer(self.n)
+        return columns_seen(self.entry, parts, self.bound, self.row, rows)
+
+    def _walk(self, first: Value, end: Value) -> None:
+        """Blocks of keys in ``first .. end``. ``first`` is a multiple of a block."""
+        code, self.end = self.code, end
+        with code.loop(first, end, self.d.tile_n) as n0:
             count = code.integer(self.d.tile_n)
-            if data or not is_zero(self.n % self.d.tile_n):
-                count = code.minimum(self.end - n0, self.d.tile_n)
+            if self.parts.last is not None or not is_zero(self.n % self.d.tile_n):
+                count = code.minimum(end - n0, self.d.tile_n)
             self._dots(n0, count)
-            with code.loop(0, rows) as row:
+            with code.loop(0, self.rows) as row:
                 self._weigh(row, n0, count)
             if self.part:
-                with code.loop(0, rows) as row:
+                with code.loop(0, self.rows) as row:
                     self._means(n0, count, [row])
             else:
                 self._means(n0, count, range(self.m))
-        with code.loop(0, rows) as row, code.loop(0, self.d.means, self.lanes) as c:
-            at = row * self.d.means + c
+
+    def _finish(self) -> None:
+        """Divide by the totals, and store."""
+        code, d, rows = self.code, self.d, self.rows
+        with code.loop(0, rows) as row, code.loop(0, d.means, self.lanes) as c:
+            at = row * d.means + c
             self._store(self._load(self.sums, at) * code.splat(self._inverse(row), self.lanes), self.sums, at)
-        store_means(entry, parts, self.bound, self.lanes, self.sums, self.d.means, self.row, rows)
+        store_means(self.entry, self.parts, self.bound, self.lanes, self.sums, d.means, self.row, rows)
+
+    # what tasks that share a batch leave: the sums of all rows, then their maxima and totals
+
+    def _leave(self, place: Value) -> None:
+        code, single, sums = self.code, Type("float"), self.room * self.d.means
+        with code.loop(0, self.rows) as row, code.loop(0, self.d.means, self.lanes) as c:
+            self._store(self._load(self.sums, row * self.d.means + c), place, row * self.d.means + c)
+        with code.loop(0, self.rows) as row:
+            for room, offset in ((self.tops, sums), (self.totals, sums + self.room)):
+                code.store(code.load(self._at(room, row), single), self._at(place, row + offset))
+
+    def _gather(self, workspace: Value, count: Value) -> None:
+        """Add up what ``count`` tasks have left, scaled to the largest of their maxima."""
+        code, d, single = self.code, self.d, Type("float")
+        tops, totals = self.room * d.means, self.room * d.means + self.room
+
+        def left(split: Value, offset: Value) -> Value:
+            return code.load(self._at(workspace, split * d.part + offset), single)
+
+        with code.loop(0, self.rows) as row:
+            top, total = code.slot(single), code.slot(single)
+            top.set(code.const(-math.inf, single))
+            with code.loop(0, count) as split:
+                here = left(split, row + tops)
+                top.set(code.select(here > top.get(), here, top.get()))
+            used = code.select(top.get().equals(-math.inf), 0.0, top.get())
+            total.set(code.const(0.0, single))
+            with code.loop(0, d.means, self.lanes) as c:
+                self._store(code.const(0.0, self.vector), self.sums, row * d.means + c)
+            with code.loop(0, count) as split:
+                scales = vector_math.exp(code.splat(left(split, row + tops) - used, self.lanes))
+                total.set(left(split, row + totals).muladd(code.extract(scales, 0), total.get()))
+                with code.loop(0, d.means, self.lanes) as c:
+                    at = row * d.means + c
+                    found = self._load(workspace, split * d.part + at)
+                    self._store(found.muladd(scales, self._load(self.sums, at)), self.sums, at)
+            code.store(total.get(), self._at(self.totals, row))
 
     def _inverse(self, row: Value) -> Value:
         return self.code.const(1.0, Type("float")) / self.code.load(self._at(self.totals, row), Type("float"))
@@ -266,11 +364,32 @@ def sums_of(vectors: Sequence[Value]) -> Value:
     return vectors[0]
 
 
-def few_rows(kernel: Kernel, caller: Entry, lanes: int, most: int) -> str:
+def few_part(kernel: Kernel, s: DecodeSchedule, most: int) -> int:
+    """Floats that a task of at most ``most`` rows leaves in the workspace."""
+    return derive(s, problem(kernel).replace(m=most)).part
+
+
+def few_rows(kernel: Kernel, caller: Entry, lanes: int, most: int, splits: int) -> str:
     """The function ``NAME.few`` of at most ``most`` rows, for a kernel whose number of rows each run decides."""
-    wide = max(w for w in DecodeSchedule.choices("wide") if 2 * w < caller.target.limits.registers)
-    s = DecodeSchedule(lanes=lanes, tile_n=max(FEW_KEYS, lanes), wide=wide)
-    return _Few(kernel, s, f"{caller.name}.{FEW}", caller.target, caller, most).text()
+    return _Few(
+        kernel, few_schedule(caller.target, lanes, splits), f"{caller.name}.{FEW}", caller.target, caller, most
+    ).text()
+
+
+def few_schedule(target: Target, lanes: int, splits: int) -> DecodeSchedule:
+    wide = max(w for w in DecodeSchedule.choices("wide") if 2 * w < target.limits.registers)
+    return DecodeSchedule(lanes=lanes, tile_n=max(FEW_KEYS, lanes), wide=wide, splits=splits)
+
+
+def counters_of(batches: Any) -> int:
+    """How many counters tasks that share a batch need; 0 if it may be too many."""
+    most = int(bounds(batches)[1]) if isinstance(batches, Size) else batches
+    return most if most <= MOST_COUNTERS else 0
+
+
+def shared_bytes(batches: Any, splits: int, part: int) -> tuple[Any, int]:
+    """The bytes of the workspace and of the counters."""
+    return batches * (splits * part * 4), counters_of(batches) * 8
 
 
 def emit_decode(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> Emitted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -9,18 +10,22 @@ from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of, var
 from gpucomp.codegen.llvm.core_space import STACK_BYTES, TASK, THREADS, microseconds, span
 from gpucomp.device.limits import Limits
 from gpucomp.expr.core import loads
-from gpucomp.ir.size import Size
+from gpucomp.ir.size import Size, bounds
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.schedule.space import too_wide
 
 MOST_ROWS = 8
+LINE = 16  # floats of a cache line
+LEAST_KEYS = 256  # of a task that shares a batch: a multiple of vectors, as ``tile_n`` is
+MOST_COUNTERS = 4096  # batches whose keys can be divided: each has a counter
 
 
 class DecodeSchedule(Tunables):
     lanes: int = tunable((4, 8, 16), "elements of a vector")
     tile_n: int = tunable((16, 32, 64, 128, 256, 512), "keys whose weights are kept at a time")
     wide: int = tunable((1, 2, 4, 8, 16), "vectors of values whose sums are in registers, for every row")
+    splits: int = tunable((1, 2, 4, 8, 16), "most tasks that divide the keys of a batch among them")
 
 
 class DecodeProblem(AttentionExtents):
@@ -35,6 +40,7 @@ class DecodeSizes(Sizes):
     tile_n: int
     pitch: int  # floats from one row of weights to the next
     wide: int  # vectors of values whose sums are in registers
+    part: int  # floats that a task leaves of every row, where the keys are divided: sums, maxima and totals
 
 
 def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
@@ -59,7 +65,8 @@ def derive(s: DecodeSchedule, p: DecodeProblem) -> DecodeSizes:
     tile_n = max(s.tile_n, s.lanes)
     head, means = (-(-size // s.lanes) * s.lanes for size in (p.depth, p.values))
     wide = min(s.wide, means // s.lanes)
-    return DecodeSizes(head=head, means=means, tile_n=tile_n, pitch=tile_n + s.lanes, wide=wide)
+    part = -(-p.m * (means + 2) // LINE) * LINE
+    return DecodeSizes(head=head, means=means, tile_n=tile_n, pitch=tile_n + s.lanes, wide=wide, part=part)
 
 
 def objections(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> Iterator[str]:
@@ -69,6 +76,8 @@ def objections(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> Iterator[
         yield f"{used} registers, the processor has {limits.registers}"
     if (scratch := 4 * p.m * (d.head + d.means + d.pitch + 2)) > STACK_BYTES:
         yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
+    if s.splits > 1 and p.n <= LEAST_KEYS * (s.splits // 2):
+        yield f"{p.n} keys are fewer than {s.splits} tasks of {LEAST_KEYS}"
 
 
 # The model of a core, in cycles
@@ -77,18 +86,23 @@ ACROSS = 25.0  # to add a vector of products across lanes
 READ = 0.75  # per vector of keys or values that a row is multiplied by
 SECOND_BYTE = 1 / 30  # per byte from the second-level cache
 FAR_BYTE = 0.12  # per byte from beyond it
+ARRIVAL = 300.0  # of a task that shares a batch, to say that it is done
 OVERLAP = 0.3  # part of the shorter of arithmetic and reading that does not overlap with the longer
 
 
 def cycles(s: DecodeSchedule, p: DecodeProblem, limits: Limits, threads: int) -> float:
     """About how many cycles the busiest of ``threads`` takes."""
     d = derive(s, p)
-    vectors = -(-p.n // s.lanes)
-    work = p.m * (vectors * (EXP + ACROSS) + p.n * READ * (d.head + d.means) / s.lanes)
-    work += p.n * 2.0 * -(-d.means // (d.wide * s.lanes)) + -(-p.n // d.tile_n) * p.m * (60 + d.means / s.lanes)
+    parts = min(s.splits, -(-p.n // LEAST_KEYS))
+    keys = -(-p.n // parts)
+    vectors = -(-keys // s.lanes)
+    work = p.m * (vectors * (EXP + ACROSS) + keys * READ * (d.head + d.means) / s.lanes)
+    work += keys * 2.0 * -(-d.means // (d.wide * s.lanes)) + -(-keys // d.tile_n) * p.m * (60 + d.means / s.lanes)
+    if parts > 1:  # sums are written, and read and added up by the last
+        work += ARRIVAL + p.m * (EXP + 3.0 * d.means / s.lanes)
     near = p.batch * p.n * p.key_bytes <= limits.cache_bytes * threads
-    memory = p.n * p.key_bytes * (SECOND_BYTE if near else FAR_BYTE)
-    return span(p.batch, threads) * (max(work, memory) + OVERLAP * min(work, memory) + TASK)
+    memory = keys * p.key_bytes * (SECOND_BYTE if near else FAR_BYTE)
+    return span(p.batch * parts, threads) * (max(work, memory) + OVERLAP * min(work, memory) + TASK)
 
 
 def estimate(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> float:
@@ -101,9 +115,20 @@ def default(p: DecodeProblem, limits: Limits) -> DecodeSchedule:
     lanes = limits.vector_bytes // 4
     wide = max((w for w in DecodeSchedule.choices("wide") if p.m * w + w + 1 <= limits.registers - 2), default=1)
 
-    def cost(tile_n: int) -> float:
-        s = DecodeSchedule(lanes=lanes, tile_n=tile_n, wide=wide)
+    def cost(s: DecodeSchedule) -> float:
         return sum(cycles(s, p, limits, count) * count for count in THREADS)
 
     tiles = [t for t in DecodeSchedule.choices("tile_n") if t == 16 or (t < 2 * p.n and t <= 128)]
-    return DecodeSchedule(lanes=lanes, tile_n=min(tiles, key=cost), wide=wide)
+    splits = [k for k in DecodeSchedule.choices("splits") if k == 1 or p.n > LEAST_KEYS * (k // 2)]
+    found = (DecodeSchedule(lanes=lanes, tile_n=t, wide=wide, splits=k) for t, k in itertools.product(tiles, splits))
+    return min(found, key=cost)
+
+
+def few_splits(p: AttentionExtents, rows: int, limits: Limits) -> int:
+    """The most tasks among which a run of ``rows`` rows divides the keys of a batch: for the fewest batches and most keys."""
+    batch = int(bounds(p.batch)[0]) if isinstance(p.batch, Size) else p.batch
+    n = int(bounds(p.n)[1]) if isinstance(p.n, Size) else p.n
+    widest = DecodeProblem(
+        batch=max(batch, 1), m=rows, n=n, depth=p.depth, values=p.values, key_bytes=4 * (p.depth + p.values)
+    )
+    return default(widest, limits).splits

@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from gpucomp.codegen.llvm.attention.decode_emit import FEW, few_rows
+from gpucomp.codegen.llvm.attention.decode_emit import FEW, counters_of, few_part, few_rows, few_schedule, shared_bytes
+from gpucomp.codegen.llvm.attention.decode_space import few_splits
 from gpucomp.codegen.llvm.attention.parts import Scratch, columns_seen, parts_of, store_means
 from gpucomp.codegen.llvm.attention.space import AttentionProblem, AttentionSchedule, derive, fitted, problem, widths_of
 from gpucomp.codegen.llvm.contraction.operands import Rows
@@ -34,6 +35,7 @@ from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, lower
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, Var
+from gpucomp.ir.extremes import largest
 from gpucomp.ir.size import Size, bounds, is_one, is_zero, same
 from gpucomp.ir.types import BOOL, F32
 from gpucomp.kernel import Kernel
@@ -367,15 +369,25 @@ def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target
     for width in widths:
         functions.append(_Tile(kernel, s, width, entry).emit())
         given[width] = arguments + ("ptr %sizes, " if code.sizes else "")
-    if few := _few(s, p):
-        functions.append(few_rows(kernel, entry, s.lanes, few))
-        given[FEW] = arguments + "ptr %sizes, "
+    few, splits = _few(s, p), 1
+    tiles_of_batch = d.tiles
+    if few:
+        splits = few_splits(p, few, target.limits) if counters_of(parts.batch.extent) else 1
+        given[FEW] = arguments
+        if splits > 1:  # a run of few rows then has so many tasks of each batch instead of one
+            part = few_part(kernel, few_schedule(target, s.lanes, splits), few)
+            memory = entry.share(*shared_bytes(parts.batch.extent, splits, part))
+            given[FEW] += "".join(f"ptr {value.text}, " for value in memory)
+            tiles_of_batch = largest(d.tiles, splits)
+        functions.append(few_rows(kernel, entry, s.lanes, few, splits))
+        given[FEW] += "ptr %sizes, "
     with code.loop(entry.first, entry.last) as task:
-        batch, tile = entry.decompose(task, [parts.batch.extent, d.tiles])
+        batch, tile = entry.decompose(task, [parts.batch.extent, tiles_of_batch])
         row = (tile * d.base + code.minimum(tile, d.wider)) * s.lanes
 
-        def call(width: int | str) -> None:
-            code.emit(f"call void @{name}.{width}({given[width]}i64 {batch.text}, i64 {row.text})")
+        def call(width: int | str, *more: Value) -> None:
+            numbers = ", ".join(f"i64 {value.text}" for value in (batch, *more))
+            code.emit(f"call void @{name}.{width}({given[width]}{numbers})")
 
         def tiles() -> None:
             for width in widths:
@@ -384,17 +396,27 @@ def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target
                 else:
                     wide = tile < d.wider if width > d.base else tile >= d.wider
                 with code.when(wide):
-                    call(width)
+                    call(width, row)
 
-        if FEW not in given:
-            tiles()
-        else:
-            are_few = code.integer(p.m) - row <= _few(s, p)
+        def tiles_or_few(*parts: Value) -> None:
+            are_few = code.integer(p.m) - row <= few
             with code.when(are_few):
-                call(FEW)
+                call(FEW, row, *parts)
             with code.when(~are_few):
                 tiles()
-    return entry.emitted(parts.batch.extent * d.tiles, functions)
+
+        zero, one = code.integer(0), code.integer(1)
+        if not few:
+            tiles()
+        elif splits == 1:
+            tiles_or_few()
+        else:
+            alone = code.integer(p.m) <= few
+            with code.when(alone):
+                call(FEW, zero, tile, code.integer(splits))
+            with code.when(~alone & (tile < d.tiles)):
+                tiles_or_few(zero, one)
+    return entry.emitted(parts.batch.extent * tiles_of_batch, functions)
 
 
 def _few(s: AttentionSchedule, p: AttentionProblem) -> int:

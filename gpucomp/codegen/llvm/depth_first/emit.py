@@ -56,8 +56,9 @@ class _Emitter:
         self.functions: list[str] = []
         self.tasks: list[int] = []  # tasks in a row of each layer
         for number, (layer, rows) in enumerate(zip(fused.layers, self.layers, strict=True)):
-            text, count, _ = self._function(rows, layer.schedule, f"{name}.{number}", target)
-            self.functions.append(text)
+            made = self._function(rows, layer.schedule, f"{name}.{number}", target)
+            count = made.tasks
+            self.functions.append(made.text)
             calls = 1 if rows.row is not None else rows.result.shape[IMAGE] * rows.result.shape[ROW]
             assert count % calls == 0, f"{count} tasks of {calls} rows"
             self.tasks.append(count // calls)

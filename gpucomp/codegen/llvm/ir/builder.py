@@ -475,6 +475,10 @@ class Code:
         """
         self.emit(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 {int(write)}, i32 {2 if far else 3}, i32 1)")
 
+    def arrive(self, address: Value) -> Value:
+        """How many threads have arrived at the i64 at ``address`` before. What these have written can then be read."""
+        return self.let(f"atomicrmw add ptr {address.text}, i64 1 acq_rel, align 8", I64)
+
     def fence(self) -> None:
         """Keeps the optimizer from moving loads across this point. It produces no instruction."""
         self.emit('call void asm sideeffect "", "~{memory}"()')

@@ -147,16 +147,28 @@ class Entry:
         self.code = Code(name, native_half=bool(features & {"f16c", "neon"}), native_scale="avx512f" in features)
         self.params = [self.code.argument(f"p{i}", PTR) for i in range(len(kernel.params))]
         self.first, self.last = self.code.argument("first", I64), self.code.argument("last", I64)
+        self.shared: list[Value] = []  # memory that the tasks share: the workspace and the counters
+        self.more: list[Value] = []  # further numbers that a function of another function is called with
+        self.workspace_bytes: Any = 0
+        self.counter_bytes = 0
+
+    def share(self, workspace_bytes: Any, counter_bytes: int) -> tuple[Value, Value]:
+        """The workspace and the counters: see ``Geometry``."""
+        self.workspace_bytes, self.counter_bytes = workspace_bytes, counter_bytes
+        self.shared = [self.code.argument(name, PTR) for name in ("workspace", "counters")]
+        return self.shared[0], self.shared[1]
 
     def text(self) -> str:
-        arguments = [f"ptr %p{i}" for i in range(len(self.params))]
+        arguments = [f"ptr %p{i}" for i in range(len(self.params))] + [f"ptr {value.text}" for value in self.shared]
         arguments += ["ptr %sizes"] if self.code.sizes else []
-        header = f"define void @{self.name}({', '.join([*arguments, 'i64 %first', 'i64 %last'])}) #0"
+        arguments += [f"i64 {value.text}" for value in (self.first, self.last, *self.more)]
+        header = f"define void @{self.name}({', '.join(arguments)}) #0"
         return self.code.function(header)
 
     def emitted(self, tasks: Any, before: Sequence[str] = ()) -> Emitted:
         """This function after the functions that it calls, with its number of tasks."""
-        return Emitted("\n".join([*before, self.text()]), tasks, self.code.sizes)
+        text = "\n".join([*before, self.text()])
+        return Emitted(text, tasks, self.code.sizes, self.workspace_bytes, self.counter_bytes)
 
     def printer(self, program: Program, values: dict[Expr, LaneValue], width: int, mask: Value | None) -> Printer:
         """A printer that has run ``program`` with ``values``."""
