@@ -27,16 +27,17 @@ from typing import Any
 
 from gpucomp.codegen.llvm.attention.decode_space import LEAST_KEYS, MOST_COUNTERS, DecodeSchedule, derive, problem
 from gpucomp.codegen.llvm.attention.parts import Scratch, columns_seen, parts_of, store_means
+from gpucomp.codegen.llvm.contraction.operands import Rows
 from gpucomp.codegen.llvm.ir import arithmetic
 from gpucomp.codegen.llvm.ir import math as vector_math
-from gpucomp.codegen.llvm.ir.builder import I1, I64, Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import I1, I64, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.codegen.llvm.loops.rowwise import across
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, substitute
 from gpucomp.ir.extremes import smallest
-from gpucomp.ir.size import Size, bounds, is_zero, same
+from gpucomp.ir.size import Size, bounds, is_one, is_zero, same
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
@@ -44,6 +45,7 @@ from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 FEW = "few"  # how the function of ``few_rows`` is called, behind the kernel's name
+LINE_BYTES = 64  # of the cache
 FEW_KEYS = 64  # whose weights are kept at a time in ``few_rows``: their values are read again for each row
 
 
@@ -243,30 +245,48 @@ class _Few(Scratch):
     def _dots(self, n0: Value, count: Value) -> None:
         """Products of every key with every row, one vector of keys at a time. Keys past the last one repeat it."""
         code, parts, lanes = self.code, self.parts, self.lanes
-        depth = parts.depth.extent
-        with code.loop(0, count, lanes) as j, code.loop(0, self.rows) as row:
-            columns, whole = [], self._is_even()
-            for lane in range(lanes):
-                column = n0 + j + lane
-                columns.append(column if whole else code.minimum(column, parts.cols.extent - 1))
-            dots = [code.slot(self.vector) for _ in columns]
-            for dot in dots:
-                dot.set(code.const(0.0, self.vector))
+        with code.loop(0, count, lanes) as j:
+            self._fetch(parts.value_rows, n0 + j, lanes, parts.values.extent)
+            with code.loop(0, self.rows) as row:
+                self._dots_of(row, n0, j)
 
-            def chunk(
-                at: Value,
-                mask: Value | None,
-                dots: Sequence[Slot] = dots,
-                columns: Sequence[Value] = columns,
-                row: Value = row,
-            ) -> None:
-                query = self._load(self.queries, row * self.d.head + at)
-                for dot, column in zip(dots, columns, strict=True):
-                    place: dict[Expr, LaneValue] = {parts.cols: column, parts.depth: Affine(at, 1)}
-                    dot.set(self._element(self.key, parts.k.dtype, place, mask).muladd(query, dot.get()))
+    def _fetch(self, place: Rows | None, column: Value, count: int, extent: int) -> None:
+        """Fetches what is soon read of ``count`` keys or values from ``column`` on into the second-level cache.
 
-            self.entry.chunks(0, depth, lanes, chunk, depth)
-            self._store(sums_of([dot.get() for dot in dots]), self.weights, row * self.d.pitch + j)
+        Blocks of keys and of values take turns, which no processor foresees. Measured on Zen 4, three rows, keys of 64 floats:
+        11.5 -> 17.6 GB/s on one thread, 21 -> 26.5 on two.
+        """
+        if place is None or not is_one(place.step):
+            return
+        code, memory = self.code, self.entry.params[place.source]
+        nbytes = self.entry.kernel.params[place.source].dtype.nbytes
+        program = lower([place.offset], [self.parts.batch, self.parts.cols])
+        with code.loop(0, count) as k:
+            bound = {**self.bound, self.parts.cols: column + k}
+            start = self.entry.printer(program, bound, 0, None).value(program.results[0]) * nbytes
+            for line in range(0, extent * nbytes, LINE_BYTES):
+                code.prefetch(code.gep(memory, start + line, "i8"), far=True)
+
+    def _dots_of(self, row: Value, n0: Value, j: Value) -> None:
+        """The products of a row with the vector of keys from ``n0 + j`` on."""
+        code, parts, lanes = self.code, self.parts, self.lanes
+        depth, whole = parts.depth.extent, self._is_even()
+        columns = []
+        for lane in range(lanes):
+            column = n0 + j + lane
+            columns.append(column if whole else code.minimum(column, parts.cols.extent - 1))
+        dots = [code.slot(self.vector) for _ in columns]
+        for dot in dots:
+            dot.set(code.const(0.0, self.vector))
+
+        def chunk(at: Value, mask: Value | None) -> None:
+            query = self._load(self.queries, row * self.d.head + at)
+            for dot, column in zip(dots, columns, strict=True):
+                place: dict[Expr, LaneValue] = {parts.cols: column, parts.depth: Affine(at, 1)}
+                dot.set(self._element(self.key, parts.k.dtype, place, mask).muladd(query, dot.get()))
+
+        self.entry.chunks(0, depth, lanes, chunk, depth)
+        self._store(sums_of([dot.get() for dot in dots]), self.weights, row * self.d.pitch + j)
 
     def _weigh(self, row: Value, n0: Value, count: Value) -> None:
         """Turns a row's products into weights, and rescales what was summed with a smaller maximum."""
@@ -333,6 +353,7 @@ class _Few(Scratch):
             for slot, place in zip(line, at, strict=True):
                 slot.set(self._load(self.sums, place))
         with code.loop(0, count) as j:
+            self._fetch(parts.key_rows, n0 + j + self.d.tile_n, 1, parts.depth.extent)
             element = []
             for start in starts:
                 here: dict[Expr, LaneValue] = {parts.cols: n0 + j, parts.values: Affine(c + start, 1)}

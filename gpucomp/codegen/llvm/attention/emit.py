@@ -370,17 +370,10 @@ def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target
         functions.append(_Tile(kernel, s, width, entry).emit())
         given[width] = arguments + ("ptr %sizes, " if code.sizes else "")
     few, splits = _few(s, p), 1
-    tiles_of_batch = d.tiles
     if few:
-        splits = few_splits(p, few, target.limits) if counters_of(parts.batch.extent) else 1
-        given[FEW] = arguments
-        if splits > 1:  # a run of few rows then has so many tasks of each batch instead of one
-            part = few_part(kernel, few_schedule(target, s.lanes, splits), few)
-            memory = entry.share(*shared_bytes(parts.batch.extent, splits, part))
-            given[FEW] += "".join(f"ptr {value.text}, " for value in memory)
-            tiles_of_batch = largest(d.tiles, splits)
-        functions.append(few_rows(kernel, entry, s.lanes, few, splits))
-        given[FEW] += "ptr %sizes, "
+        splits, function, given[FEW] = _few_function(kernel, s, p, entry, arguments)
+        functions.append(function)
+    tiles_of_batch = largest(d.tiles, splits) if splits > 1 else d.tiles
     with code.loop(entry.first, entry.last) as task:
         batch, tile = entry.decompose(task, [parts.batch.extent, tiles_of_batch])
         row = (tile * d.base + code.minimum(tile, d.wider)) * s.lanes
@@ -417,6 +410,19 @@ def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target
             with code.when(~alone & (tile < d.tiles)):
                 tiles_or_few(zero, one)
     return entry.emitted(parts.batch.extent * tiles_of_batch, functions)
+
+
+def _few_function(
+    kernel: Kernel, s: AttentionSchedule, p: AttentionProblem, entry: Entry, arguments: str
+) -> tuple[int, str, str]:
+    """For runs of few rows: among how many tasks they divide the keys of a batch, the function, and its arguments."""
+    batches, few = parts_of(kernel).batch.extent, _few(s, p)
+    splits = few_splits(p, few, entry.target.limits) if counters_of(batches) else 1
+    if splits > 1:
+        part = few_part(kernel, few_schedule(entry.target, s.lanes, splits), few)
+        memory = entry.share(*shared_bytes(batches, splits, part))
+        arguments += "".join(f"ptr {value.text}, " for value in memory)
+    return splits, few_rows(kernel, entry, s.lanes, few, splits), arguments + "ptr %sizes, "
 
 
 def _few(s: AttentionSchedule, p: AttentionProblem) -> int:
