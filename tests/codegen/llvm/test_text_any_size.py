@@ -96,7 +96,7 @@ CASES = (
     Case(VNNI, lambda n: constant_weights(matmul(n, 16, 32, dtype=BF16)), {**DOTS, "rows": 1}, "sapphirerapids"),
     Case(PAIRS, lambda n: constant_weights(matmul(n, 8, 16, dtype=I8, acc=I32)), {**DOTS, "rows": 1, "pack_a": 1}),
     Case(ATTENTION, lambda n: attention(4, n, 4, 4), {"lanes": 4, "vectors": 1, "keys": 1, "tile_n": 16}),
-    Case(DECODE, lambda n: attention(1, n, 4, 4), {"lanes": 4, "tile_n": 16, "wide": 1, "splits": 2}),
+    Case(DECODE, lambda n: attention(1, n * 64, 4, 4), {"lanes": 4, "tile_n": 16, "wide": 1, "splits": 2}),
 )
 
 
