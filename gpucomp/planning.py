@@ -245,7 +245,11 @@ def make_open_plan(
         if name not in builder.kernels:  # its results have no elements
             continue
         kernel, own = builder.kernels[name], []
+        memory = next(item.source.geometry for item in items if item.source.name == name)
         for item in items:
+            geometry = item.source.geometry  # a launch has the same arguments, whichever variant it runs
+            assert same(geometry.workspace_bytes, memory.workspace_bytes)
+            assert geometry.counter_bytes == memory.counter_bytes
             own.append(kernel if item.source.name == name else len(kernels))
             if item.source.name != name:
                 kernels.append(compiled_kernel(found.kernel, item))

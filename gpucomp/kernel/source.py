@@ -37,7 +37,7 @@ class KernelSource:
     The entry point of an ``llvm`` kernel is ``void name(ptr, ..., i64 first_task, i64 last_task)``.
 
     If there are ``sizes``, these numbers of the run come next, each a 64-bit integer; for an ``llvm`` kernel a pointer to an
-    array of them. Tensor maps then have sizes of each run.
+    array of them, after the workspace and the counters. Tensor maps then have sizes of each run.
     """
 
     name: str

@@ -255,6 +255,7 @@ class CpuProgram:
     def reset(self) -> None:
         """Make fresh locks, for a process that was forked."""
         self._arena.lock = threading.Lock()
+        self._reset_counters()
         self._context[:] = 0
         words = self._context.view(np.uint64)
         system = ctypes.CDLL(None)
@@ -269,7 +270,7 @@ class CpuProgram:
         are aligned, and no other array lies in their memory.
         """
         with self._arena.lock:
-            trial = self._trial
+            trial, done = self._trial, False
             self._seats = seats = workers.take(self.threads if trial is None else trial.wanted, how.stop)
             try:
                 self._bind(inputs, how.outputs)
@@ -282,8 +283,11 @@ class CpuProgram:
                     self._run_until(how.stop)
                 if trial is not None and not trial.over:
                     trial.note(seats, (time.perf_counter() - begin) / self._expected_ns)
+                done = True
                 return self._results(how.outputs)
             finally:
+                if not done:  # as after an interrupt from the keyboard
+                    self._reset_counters()
                 workers.give(seats)
                 for one in self._used:  # the caller's
                     self._memory[one.position] = None
@@ -296,10 +300,14 @@ class CpuProgram:
                 if words[HALT]:
                     break
                 self._run_segment(segment)  # not briefly: others must be able to say that it is to stop
-            if words[HALT]:  # tasks that were left have not counted
-                for position, kept in self._kept.items():
-                    if self._form.buffers[position].kind == COUNTER:
-                        kept[...] = 0
+            if words[HALT]:
+                self._reset_counters()
+
+    def _reset_counters(self) -> None:
+        """Tasks that were left out have not counted."""
+        for position, kept in self._kept.items():
+            if self._form.buffers[position].kind == COUNTER:
+                kept[...] = 0
 
     @contextmanager
     def _seated(self, wanted: int) -> Iterator[None]:

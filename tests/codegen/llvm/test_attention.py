@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -31,7 +33,7 @@ from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
 from testing.kernels import attention, random_inputs
 from testing.tolerance import assert_identical, assert_matches
-from tests.native import HERE, Library, run_kernel
+from tests.native import HERE, Library, image_of, run_kernel
 from tests.onnx_builders import model, node, value
 
 CASES = {
@@ -50,6 +52,7 @@ CASES = {
     "bf16": attention(23, 39, 32, 24, dtype=BF16, mask="add"),
     "f16": attention(17, 26, 15, 9, dtype=F16, residual=True),
 }
+RNG = np.random.default_rng(5)
 V2, V3, ARM = (cpu.named(f"cpu:{arch}") for arch in ("x86-64-v2", "x86-64-v3", "neoverse-n1"))
 SERVER = cpu.named("cpu:icelake-server")
 
@@ -102,6 +105,30 @@ def test_both_products_are_fused_multiply_adds_on_64_bit_arm() -> None:
     text = cpu.assembly([source], ARM)
 
     assert len(re.findall(r"\tfmla\tv\d+\.4s, v\d+\.4s, v\d+\.s\[\d\]", text)) > 100
+
+
+@pytest.mark.parametrize("most", [300, 6000])
+def test_one_model_has_right_results_on_both_sides_of_where_keys_are_divided(most: int) -> None:
+    """Its schedules for several ranges of keys are called with the same memory."""
+    nodes = [
+        node("MatMul", ["q", "k"], ["scores"]),
+        node("Softmax", ["scores"], ["weights"], axis=-1),
+        node("MatMul", ["weights", "v"], ["y"]),
+    ]
+    n = gpucomp.Dim("n", 1, most)
+    shapes = {"q": [3, 1, 64], "k": [3, 64, "n"], "v": [3, "n", 64]}
+    exe = gpucomp.compile(
+        model(nodes, [value(name, shape) for name, shape in shapes.items()], ["y"]),
+        target="cpu",
+        shapes={"k": (3, 64, n), "v": (3, n, 64)},
+    )
+
+    for keys in (1, 255, 257, most // 2, most, 2):
+        q, k, v = (RNG.standard_normal(shape, np.float32) for shape in ((3, 1, 64), (3, 64, keys), (3, keys, 64)))
+        scores = q.astype(np.float64) @ k
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        wanted = weights @ v / weights.sum(-1, keepdims=True)
+        np.testing.assert_allclose(exe.run({"q": q, "k": k, "v": v})["y"], wanted, atol=2e-5)
 
 
 # NaN scores, and masked ones
@@ -313,9 +340,9 @@ def few_schedules(kernel: Kernel, target: Target) -> list[Schedule]:
 
 
 SPLIT_CASES = {
-    "one row": (attention(1, 1100, 24, 21), 4),  # of 288 keys, the last of 236
-    "fewer keys than a task's least": (attention(2, 258, 9, 16), 2),
-    "an added mask": (attention(3, 1300, 17, 19, heads=3, mask="add"), 8),  # 6 of the 8 have keys
+    "one row": (attention(1, 1100, 24, 21), 4),
+    "hardly more keys than a task's least": (attention(2, 258, 9, 16), 2),
+    "an added mask": (attention(3, 1300, 17, 19, heads=3, mask="add"), 8),  # 6 tasks
     "rows that share keys": (attention(2, 700, 12, 20, group=3, mask="bool", residual=True), 2),
     "causal": (attention(5, 813, 8, 9, causal=800), 4),
     "bf16": (attention(8, 530, 31, 17, dtype=BF16), 4),
@@ -343,6 +370,32 @@ def test_parts_of_hidden_keys_have_no_weight(first: int) -> None:
 
     assert np.isnan(found[1]).all()
     assert_matches(found[0], expected(kernel, inputs)[0][0], terms=1030)
+
+
+def test_tasks_that_share_keys_run_at_the_same_time() -> None:
+    kernel, threads = attention(2, 2500, 24, 21, heads=3), 4
+    schedule = dict(DECODE.default(DECODE.problem(kernel), cpu.host().limits).numbers) | {"splits": 8, "tile_n": 32}
+    source = emit(kernel, schedule, cpu.host(), "k", DECODE)
+    inputs = random_inputs(kernel)
+    outputs = [np.zeros((3, 1, 2, 21), np.float32) for _ in range(2)]
+    image, tasks = image_of([source], cpu.host()), source.geometry.groups[0]
+    workspace, counters = np.zeros(source.geometry.workspace_bytes, np.uint8), np.zeros(3, np.int64)
+
+    def call(output: np.ndarray, first: int, last: int) -> None:
+        pointers = [a.ctypes.data for a in (*inputs, output, workspace, counters)]
+        prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers), ctypes.c_int64, ctypes.c_int64)
+        prototype(image.address("k"))(*pointers, first, last)
+
+    call(outputs[0], 0, tasks)
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(200):
+            outputs[1][...] = -7
+            starts = [tasks * k // threads for k in range(threads + 1)]
+            list(pool.map(call, [outputs[1]] * threads, starts[:-1], starts[1:]))
+            assert_identical(outputs[1], outputs[0])
+
+    assert_matches(outputs[0].reshape(expected(kernel, inputs)[0].shape), expected(kernel, inputs)[0], terms=2524)
+    assert "acq_rel" in source.text
 
 
 def test_few_batches_behind_many_keys_are_divided_and_others_are_not() -> None:
@@ -399,5 +452,12 @@ def test_what_few_rows_refuse() -> None:
 
     refused = list(family.reasons({"lanes": 16, "tile_n": 64, "wide": 4, "splits": 2}, problem, SERVER.limits))
 
-    assert refused == ["37 registers, the processor has 32", "50 keys are fewer than 2 tasks of 256"]
+    assert refused == [
+        "37 registers, the processor has 32",
+        "50 keys, of which 2 tasks have too few: more than 256 are expected",
+    ]
+    many = DECODE.problem(attention(1, 3000, 8, 8, heads=5000))
+    assert list(family.reasons({"lanes": 16, "tile_n": 64, "wide": 1, "splits": 2}, many, SERVER.limits)) == [
+        "5000 batches are too many to divide"
+    ]
     assert not list(family.reasons({"lanes": 16, "tile_n": 64, "wide": 2, "splits": 1}, problem, SERVER.limits))

@@ -25,7 +25,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gpucomp.codegen.llvm.attention.decode_space import LEAST_KEYS, MOST_COUNTERS, DecodeSchedule, derive, problem
+from gpucomp.codegen.llvm.attention.decode_space import (
+    LEAST_KEYS,
+    MOST_ROWS,
+    DecodeSchedule,
+    derive,
+    part_floats,
+    parts_of_keys,
+    problem,
+    splits_of_range,
+)
 from gpucomp.codegen.llvm.attention.parts import Scratch, columns_seen, parts_of, store_means
 from gpucomp.codegen.llvm.contraction.operands import Rows
 from gpucomp.codegen.llvm.ir import arithmetic
@@ -50,7 +59,10 @@ FEW_KEYS = 64  # whose weights are kept at a time in ``few_rows``: their values 
 
 
 class _Few(Scratch):
-    """The function of all rows; or ``void NAME(ptr ..., i64 batch, i64 row)``, of at most ``most`` rows from ``row`` on."""
+    """The function of all rows; or ``void NAME(ptr ..., i64 batch, i64 row)``, of at most ``most`` rows from ``row`` on.
+
+    Where keys are divided, that has two numbers more: which task of a batch it is, and how many there are.
+    """
 
     def __init__(
         self, kernel: Kernel, s: DecodeSchedule, name: str, target: Target, caller: Entry | None = None, most: int = 0
@@ -75,7 +87,10 @@ class _Few(Scratch):
         self.tops, self.totals = self._room(room), self._room(room)
         score = substitute(parts.score, dict(parts.turned))
         self.score = lower([score], [parts.batch, parts.rows, parts.cols, parts.dot])
+        self.left = part_floats(room, parts.values.extent)
         self.splits = s.splits
+        if not most and any(isinstance(size, Size) for size in (parts.batch.extent, self.n)):
+            self.splits = splits_of_range(p, room, target.limits)
         self.key = lower([parts.k], [parts.batch, parts.cols, parts.depth])
         self.mean = lower([parts.v], [parts.batch, parts.cols, parts.values])
 
@@ -91,24 +106,25 @@ class _Few(Scratch):
 
     def emit(self) -> Emitted:
         code, batches = self.code, self.parts.batch.extent
-        if self.splits == 1 or not counters_of(batches):
+        if self.splits == 1:
             with code.loop(self.entry.first, self.entry.last) as batch:
                 self._batch(batch, self.m)
             return self.entry.emitted(batches)
-        self.entry.share(*shared_bytes(batches, self.splits, self.d.part))
+        tasks = parts_of_keys(self.n, self.splits)
+        self.entry.share(*shared_bytes(batches, tasks, self.left))
         with code.loop(self.entry.first, self.entry.last) as task:
-            batch = task.integer_op("udiv", self.splits)
-            self._split(batch, self.m, task - batch * self.splits, code.integer(self.splits))
-        return self.entry.emitted(batches * self.splits)
+            batch, split = self.entry.decompose(task, [batches, tasks])
+            self._split(batch, self.m, split, code.integer(tasks))
+        return self.entry.emitted(batches * tasks)
 
     def text(self) -> str:
-        """The function of a part of the rows; with ``splits`` of a part of the keys: of task ``split`` of ``parts``."""
+        """The function of a part of the rows; with ``splits`` of a part of the keys: of task ``split`` of ``tasks``."""
         rows = self.code.integer(self.m) - self.row
         if self.splits == 1:
             self._batch(self.entry.first, rows)
         else:
             self.entry.share(0, 0)
-            self.entry.more = [self.code.argument(name, I64) for name in ("split", "parts")]
+            self.entry.more = [self.code.argument(name, I64) for name in ("split", "tasks")]
             self._split(self.entry.first, rows, *self.entry.more)
         return self.entry.text()
 
@@ -119,11 +135,11 @@ class _Few(Scratch):
         self._walk(self.code.integer(0), end)
         self._finish()
 
-    def _split(self, batch: Value, rows: Value | int, split: Value, parts: Value) -> None:
+    def _split(self, batch: Value, rows: Value | int, split: Value, tasks: Value) -> None:
         """A part of the keys. All but the last task of a batch to arrive leave it to that one to store the means."""
         code, tile_n, workspace = self.code, self.d.tile_n, self.entry.shared[0]
         end = self._begin(batch, rows)
-        keys = (end + parts - 1).integer_op("udiv", parts)
+        keys = (end + tasks - 1).integer_op("udiv", tasks)
         keys = code.select(keys < LEAST_KEYS, LEAST_KEYS, keys)
         keys = (keys + (tile_n - 1)).integer_op("udiv", tile_n) * tile_n
         first = split * keys
@@ -133,15 +149,15 @@ class _Few(Scratch):
             complete = code.slot(I1)
             complete.set(end <= keys)
             with code.when(end > keys):
-                own = self._at(workspace, batch * (self.splits * self.d.part))
-                self._leave(self._at(own, split * self.d.part))
-                others = (end - 1).integer_op("udiv", keys)
+                own = self._at(workspace, batch * tasks * self.left)
+                self._leave(self._at(own, split * self.left))
+                last = (end - 1).integer_op("udiv", keys)
                 counter = code.gep(self.entry.shared[1], batch, "i64")
-                is_last = code.arrive(counter).equals(others)
+                is_last = code.arrive(counter).equals(last)
                 complete.set(is_last)
                 with code.when(is_last):
                     code.store(code.integer(0), counter, 8)
-                    self._gather(own, others + 1)
+                    self._gather(own, last + 1)
             with code.when(complete.get()):
                 self._finish()
 
@@ -193,7 +209,7 @@ class _Few(Scratch):
         tops, totals = self.room * d.means, self.room * d.means + self.room
 
         def left(split: Value, offset: Value) -> Value:
-            return code.load(self._at(workspace, split * d.part + offset), single)
+            return code.load(self._at(workspace, split * self.left + offset), single)
 
         with code.loop(0, self.rows) as row:
             top, total = code.slot(single), code.slot(single)
@@ -210,7 +226,7 @@ class _Few(Scratch):
                 total.set(left(split, row + totals).muladd(code.extract(scales, 0), total.get()))
                 with code.loop(0, d.means, self.lanes) as c:
                     at = row * d.means + c
-                    found = self._load(workspace, split * d.part + at)
+                    found = self._load(workspace, split * self.left + at)
                     self._store(found.muladd(scales, self._load(self.sums, at)), self.sums, at)
             code.store(total.get(), self._at(self.totals, row))
 
@@ -352,8 +368,11 @@ class _Few(Scratch):
         for line, at in zip(sums, places, strict=True):
             for slot, place in zip(line, at, strict=True):
                 slot.set(self._load(self.sums, place))
+        # again for every row: once is too fast for a processor, which drops what it cannot keep track of (14 GB/s, not 17.5)
+        ahead = c.equals(0) & (n0 + self.d.tile_n < self.end)
         with code.loop(0, count) as j:
-            self._fetch(parts.key_rows, n0 + j + self.d.tile_n, 1, parts.depth.extent)
+            with code.when(ahead):
+                self._fetch(parts.key_rows, n0 + j + self.d.tile_n, 1, parts.depth.extent)
             element = []
             for start in starts:
                 here: dict[Expr, LaneValue] = {parts.cols: n0 + j, parts.values: Affine(c + start, 1)}
@@ -385,16 +404,10 @@ def sums_of(vectors: Sequence[Value]) -> Value:
     return vectors[0]
 
 
-def few_part(kernel: Kernel, s: DecodeSchedule, most: int) -> int:
-    """Floats that a task of at most ``most`` rows leaves in the workspace."""
-    return derive(s, problem(kernel).replace(m=most)).part
-
-
-def few_rows(kernel: Kernel, caller: Entry, lanes: int, most: int, splits: int) -> str:
-    """The function ``NAME.few`` of at most ``most`` rows, for a kernel whose number of rows each run decides."""
-    return _Few(
-        kernel, few_schedule(caller.target, lanes, splits), f"{caller.name}.{FEW}", caller.target, caller, most
-    ).text()
+def few_rows(kernel: Kernel, caller: Entry, lanes: int, splits: int) -> str:
+    """The function ``NAME.few`` of at most ``MOST_ROWS`` rows, for a kernel whose number of rows each run decides."""
+    s = few_schedule(caller.target, lanes, splits)
+    return _Few(kernel, s, f"{caller.name}.{FEW}", caller.target, caller, MOST_ROWS).text()
 
 
 def few_schedule(target: Target, lanes: int, splits: int) -> DecodeSchedule:
@@ -402,15 +415,10 @@ def few_schedule(target: Target, lanes: int, splits: int) -> DecodeSchedule:
     return DecodeSchedule(lanes=lanes, tile_n=max(FEW_KEYS, lanes), wide=wide, splits=splits)
 
 
-def counters_of(batches: Any) -> int:
-    """How many counters tasks that share a batch need; 0 if it may be too many."""
+def shared_bytes(batches: Any, tasks: Any, left: int) -> tuple[Any, int]:
+    """The bytes of the workspace and of the counters. There are counters for the most batches, because these stay."""
     most = int(bounds(batches)[1]) if isinstance(batches, Size) else batches
-    return most if most <= MOST_COUNTERS else 0
-
-
-def shared_bytes(batches: Any, splits: int, part: int) -> tuple[Any, int]:
-    """The bytes of the workspace and of the counters."""
-    return batches * (splits * part * 4), counters_of(batches) * 8
+    return batches * tasks * (left * 4), most * 8
 
 
 def emit_decode(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> Emitted:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of, varies
 from gpucomp.codegen.llvm.core_space import STACK_BYTES, TASK, THREADS, microseconds, span
 from gpucomp.device.limits import Limits
 from gpucomp.expr.core import loads
+from gpucomp.ir.extremes import smallest
 from gpucomp.ir.size import Size, bounds
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.schedule.space import too_wide
 
 MOST_ROWS = 8
-LINE = 16  # floats of a cache line
 LEAST_KEYS = 256  # of a task that shares a batch: a multiple of vectors, as ``tile_n`` is
 MOST_COUNTERS = 4096  # batches whose keys can be divided: each has a counter
+MOST_WORKSPACE = 16 << 20  # bytes of what tasks leave, at the most batches
+LINE_FLOATS = 16  # of a cache line, and the most lanes
 
 
 class DecodeSchedule(Tunables):
@@ -40,7 +43,6 @@ class DecodeSizes(Sizes):
     tile_n: int
     pitch: int  # floats from one row of weights to the next
     wide: int  # vectors of values whose sums are in registers
-    part: int  # floats that a task leaves of every row, where the keys are divided: sums, maxima and totals
 
 
 def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
@@ -65,8 +67,7 @@ def derive(s: DecodeSchedule, p: DecodeProblem) -> DecodeSizes:
     tile_n = max(s.tile_n, s.lanes)
     head, means = (-(-size // s.lanes) * s.lanes for size in (p.depth, p.values))
     wide = min(s.wide, means // s.lanes)
-    part = -(-p.m * (means + 2) // LINE) * LINE
-    return DecodeSizes(head=head, means=means, tile_n=tile_n, pitch=tile_n + s.lanes, wide=wide, part=part)
+    return DecodeSizes(head=head, means=means, tile_n=tile_n, pitch=tile_n + s.lanes, wide=wide)
 
 
 def objections(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> Iterator[str]:
@@ -77,7 +78,32 @@ def objections(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> Iterator[
     if (scratch := 4 * p.m * (d.head + d.means + d.pitch + 2)) > STACK_BYTES:
         yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
     if s.splits > 1 and p.n <= LEAST_KEYS * (s.splits // 2):
-        yield f"{p.n} keys are fewer than {s.splits} tasks of {LEAST_KEYS}"
+        yield f"{p.n} keys, of which {s.splits} tasks have too few: more than {LEAST_KEYS * (s.splits // 2)} are expected"
+    if s.splits > 1 and s.splits > most_splits(p.batch, p.m, p.values):
+        yield f"{p.batch} batches are too many to divide"
+
+
+def part_floats(rows: int, values: int) -> int:
+    """The floats that a task leaves where keys are divided: for all rows the sums of values, a maximum and a total.
+
+    It is the same for all schedules, because schedules for several ranges of sizes share their memory.
+    """
+    means = -(-values // LINE_FLOATS) * LINE_FLOATS
+    return -(-rows * (means + 2) // LINE_FLOATS) * LINE_FLOATS
+
+
+def most_splits(batches: int, rows: int, values: int) -> int:
+    """The most tasks that may divide the keys of a batch, by the memory that they take; 1: none may."""
+    if batches > MOST_COUNTERS:
+        return 1
+    return max(
+        1, min(DecodeSchedule.choices("splits")[-1], MOST_WORKSPACE // max(batches * part_floats(rows, values) * 4, 1))
+    )
+
+
+def parts_of_keys(n: Any, splits: int) -> Any:
+    """Among how many tasks ``n`` keys are divided."""
+    return smallest(splits, (n + (LEAST_KEYS - 1)) // LEAST_KEYS) if splits > 1 else 1
 
 
 # The model of a core, in cycles
@@ -93,8 +119,9 @@ OVERLAP = 0.3  # part of the shorter of arithmetic and reading that does not ove
 def cycles(s: DecodeSchedule, p: DecodeProblem, limits: Limits, threads: int) -> float:
     """About how many cycles the busiest of ``threads`` takes."""
     d = derive(s, p)
-    parts = min(s.splits, -(-p.n // LEAST_KEYS))
-    keys = -(-p.n // parts)
+    keys = max(LEAST_KEYS, -(-p.n // s.splits)) if s.splits > 1 else max(p.n, 1)
+    keys = -(-keys // d.tile_n) * d.tile_n if s.splits > 1 else keys
+    parts = max(1, -(-p.n // keys))
     vectors = -(-keys // s.lanes)
     work = p.m * (vectors * (EXP + ACROSS) + keys * READ * (d.head + d.means) / s.lanes)
     work += keys * 2.0 * -(-d.means // (d.wide * s.lanes)) + -(-keys // d.tile_n) * p.m * (60 + d.means / s.lanes)
@@ -119,16 +146,20 @@ def default(p: DecodeProblem, limits: Limits) -> DecodeSchedule:
         return sum(cycles(s, p, limits, count) * count for count in THREADS)
 
     tiles = [t for t in DecodeSchedule.choices("tile_n") if t == 16 or (t < 2 * p.n and t <= 128)]
-    splits = [k for k in DecodeSchedule.choices("splits") if k == 1 or p.n > LEAST_KEYS * (k // 2)]
+    most = most_splits(p.batch, p.m, p.values)
+    splits = [k for k in DecodeSchedule.choices("splits") if k == 1 or (k <= most and p.n > LEAST_KEYS * (k // 2))]
     found = (DecodeSchedule(lanes=lanes, tile_n=t, wide=wide, splits=k) for t, k in itertools.product(tiles, splits))
     return min(found, key=cost)
 
 
-def few_splits(p: AttentionExtents, rows: int, limits: Limits) -> int:
-    """The most tasks among which a run of ``rows`` rows divides the keys of a batch: for the fewest batches and most keys."""
-    batch = int(bounds(p.batch)[0]) if isinstance(p.batch, Size) else p.batch
+def splits_of_range(p: AttentionExtents, rows: int, limits: Limits) -> int:
+    """The most tasks that divide the keys of a batch where runs differ in size: for the fewest batches and the most keys.
+
+    It does not depend on a schedule, as ``part_floats``.
+    """
+    least, most = bounds(p.batch) if isinstance(p.batch, Size) else (p.batch, p.batch)
     n = int(bounds(p.n)[1]) if isinstance(p.n, Size) else p.n
     widest = DecodeProblem(
-        batch=max(batch, 1), m=rows, n=n, depth=p.depth, values=p.values, key_bytes=4 * (p.depth + p.values)
+        batch=max(int(least), 1), m=rows, n=n, depth=p.depth, values=p.values, key_bytes=4 * (p.depth + p.values)
     )
-    return default(widest, limits).splits
+    return min(default(widest, limits).splits, most_splits(int(most), rows, p.values))

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from gpucomp.codegen.llvm.attention.decode_emit import FEW, counters_of, few_part, few_rows, few_schedule, shared_bytes
-from gpucomp.codegen.llvm.attention.decode_space import few_splits
+from gpucomp.codegen.llvm.attention.decode_emit import FEW, few_rows, shared_bytes
+from gpucomp.codegen.llvm.attention.decode_space import MOST_ROWS, part_floats, parts_of_keys, splits_of_range
 from gpucomp.codegen.llvm.attention.parts import Scratch, columns_seen, parts_of, store_means
 from gpucomp.codegen.llvm.attention.space import AttentionProblem, AttentionSchedule, derive, fitted, problem, widths_of
 from gpucomp.codegen.llvm.contraction.operands import Rows
@@ -33,9 +33,10 @@ from gpucomp.codegen.llvm.ir import math as vector_math
 from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, lower
+from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, Var
-from gpucomp.ir.extremes import largest
+from gpucomp.ir.extremes import smallest
 from gpucomp.ir.size import Size, bounds, is_one, is_zero, same
 from gpucomp.ir.types import BOOL, F32
 from gpucomp.kernel import Kernel
@@ -369,11 +370,16 @@ def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target
     for width in widths:
         functions.append(_Tile(kernel, s, width, entry).emit())
         given[width] = arguments + ("ptr %sizes, " if code.sizes else "")
-    few, splits = _few(s, p), 1
+    few, splits = _few(s, p), _splits(p, target.limits)
+    keys, tiles_of_batch = parts_of_keys(p.n, splits), d.tiles
+    if splits > 1:  # also if none are few by this schedule: see ``part_floats``
+        shared = entry.share(*shared_bytes(parts.batch.extent, keys, part_floats(MOST_ROWS, p.values)))
+        arguments += "".join(f"ptr {value.text}, " for value in shared) if few else ""
     if few:
-        splits, function, given[FEW] = _few_function(kernel, s, p, entry, arguments)
-        functions.append(function)
-    tiles_of_batch = largest(d.tiles, splits) if splits > 1 else d.tiles
+        functions.append(few_rows(kernel, entry, s.lanes, splits))
+        given[FEW] = arguments + "ptr %sizes, "
+    if few and splits > 1:  # a run of few rows has one tile, and so many tasks of each batch instead
+        tiles_of_batch = d.tiles + (keys - 1) * (1 - smallest(1, p.m // (few + 1)))
     with code.loop(entry.first, entry.last) as task:
         batch, tile = entry.decompose(task, [parts.batch.extent, tiles_of_batch])
         row = (tile * d.base + code.minimum(tile, d.wider)) * s.lanes
@@ -406,23 +412,16 @@ def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target
         else:
             alone = code.integer(p.m) <= few
             with code.when(alone):
-                call(FEW, zero, tile, code.integer(splits))
-            with code.when(~alone & (tile < d.tiles)):
+                call(FEW, zero, tile, code.integer(keys))
+            with code.when(~alone):
                 tiles_or_few(zero, one)
     return entry.emitted(parts.batch.extent * tiles_of_batch, functions)
 
 
-def _few_function(
-    kernel: Kernel, s: AttentionSchedule, p: AttentionProblem, entry: Entry, arguments: str
-) -> tuple[int, str, str]:
-    """For runs of few rows: among how many tasks they divide the keys of a batch, the function, and its arguments."""
-    batches, few = parts_of(kernel).batch.extent, _few(s, p)
-    splits = few_splits(p, few, entry.target.limits) if counters_of(batches) else 1
-    if splits > 1:
-        part = few_part(kernel, few_schedule(entry.target, s.lanes, splits), few)
-        memory = entry.share(*shared_bytes(batches, splits, part))
-        arguments += "".join(f"ptr {value.text}, " for value in memory)
-    return splits, few_rows(kernel, entry, s.lanes, few, splits), arguments + "ptr %sizes, "
+def _splits(p: AttentionProblem, limits: Limits) -> int:
+    """Among how many tasks runs of few rows divide the keys of a batch, if each run decides the number of rows."""
+    has_few = isinstance(p.m, Size) and bounds(p.m)[0] <= MOST_ROWS
+    return splits_of_range(p, MOST_ROWS, limits) if has_few else 1
 
 
 def _few(s: AttentionSchedule, p: AttentionProblem) -> int:

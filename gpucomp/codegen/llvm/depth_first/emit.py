@@ -57,6 +57,7 @@ class _Emitter:
         self.tasks: list[int] = []  # tasks in a row of each layer
         for number, (layer, rows) in enumerate(zip(fused.layers, self.layers, strict=True)):
             made = self._function(rows, layer.schedule, f"{name}.{number}", target)
+            assert not made.counter_bytes, "a layer's tasks share no memory"
             count = made.tasks
             self.functions.append(made.text)
             calls = 1 if rows.row is not None else rows.result.shape[IMAGE] * rows.result.shape[ROW]
