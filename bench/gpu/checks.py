@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter
+from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Window
 
 # ||result - float64|| / ||float64||: about four times the error of rounding operands and results
 LIMITS = {"fp32": 1e-5, "3xtf32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "mixed": 2e-3, "bf16": 1.6e-2}
@@ -40,6 +40,8 @@ def terms_of(kernel: Kernel) -> int:
     match kernel.body:
         case Contraction(k=axes) | Rowwise(cols=axes) | Attention(cols=axes) | Scatter(updates=axes):
             return max(1, math.prod(v.extent for v in axes))
+        case Window(op="sum", window=axes):
+            return math.prod(v.extent for v in axes)
         case Scan(axis=axis):
             return axis.extent
     return 1

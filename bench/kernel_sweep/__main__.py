@@ -5,10 +5,10 @@
                                  [--journal sweep.jsonl] [--again] [--markdown out.md] [--summary out.json]
 
 Kernels of CUDA, and those of HIP (``hip:gfx90a``), run on the CUDA-on-CPU harness in three thread orders, which must give the
-same bits; OpenCL kernels run on PoCL. A cell is a target, an engine and a dtype. In ``f16-tail`` row statistics follow a contraction's stores; they are compared with
-statistics of the values that it stored. ``--layers`` runs the kernels of the benchmark models at their exact shapes instead,
-with every engine's default schedule; large ones are compared at some hundred points. ``--races`` runs only CUDA kernels, in
-one order, watched by ThreadSanitizer.
+same bits; OpenCL kernels run on PoCL. A cell is a target, an engine and a dtype. In ``f16-tail`` row statistics follow a
+contraction's stores; they are compared with statistics of the values that it stored. ``--layers`` runs the kernels of the
+benchmark models at their exact shapes instead, with every engine's default schedule; large ones are compared at some hundred
+points. ``--races`` runs only CUDA kernels, in one order, watched by ThreadSanitizer.
 
 The journal has one line for each case that was run; later calls do not repeat these. ``--again`` repeats failed cases. A case
 that ends the process is a failure, which the next call finds. ``--markdown`` writes one line for each engine; ``--summary`` adds
