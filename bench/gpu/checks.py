@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.expr.core import Reduce, walk
 from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Window
 
 # ||result - float64|| / ||float64||: about four times the error of rounding operands and results
@@ -44,7 +45,8 @@ def terms_of(kernel: Kernel) -> int:
             return math.prod(v.extent for v in axes)
         case Scan(axis=axis):
             return axis.extent
-    return 1
+    inside = (e for store in kernel.stores for e in walk(store.value) if isinstance(e, Reduce) and e.op == "sum")
+    return max((math.prod(v.extent for v in e.axes) for e in inside), default=1)
 
 
 def cost(kernel: Kernel) -> int:

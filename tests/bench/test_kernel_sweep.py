@@ -9,6 +9,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
+from bench.gpu.checks import terms_of
 from bench.gpu.results import lines
 from bench.kernel_sweep import __main__ as program
 from bench.kernel_sweep import layers
@@ -92,6 +93,9 @@ SAMPLE = (
     "sm_75 contraction/mma f16", "sm_90a contraction/wgmma tf32", "pocl contraction/mali f16", "pocl rowwise bf16",
     "sm_80 contraction/simt bf16-tail", "sm_80 contraction/mma 3xtf32-tail", "sm_90a contraction/wgmma f16-tail",
     "gfx90a contraction/amd f16", "sm_80 contraction/separable_mma bf16", "sm_80 contraction/simt f32-rows",
+    "hip:gfx90a contraction/amd f16", "hip:gfx942 contraction/amd i8", "hip:gfx1100 contraction/amd i8",
+    "hip:gfx1201 contraction/amd f16", "hip:gfx1100 contraction/gemv i8", "hip:gfx90a rowwise f64",
+    "hip:gfx90a attention/simt f16",
 )  # fmt: skip
 
 
@@ -265,6 +269,13 @@ SAMPLED: dict[str, Kernel] = {
     "causal attention": attention(13, 13, 8, 12, causal=0, dtype=F16),
     "masked attention": attention(5, 9, 8, 6, group=2, mask="bool", residual=True),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"), {"conv": 27, "depthwise": 9, "average pool": 6, "max pool": 1, "softmax": 19}.items()
+)
+def test_as_many_terms_are_allowed_for_as_are_added_up(name, terms):
+    assert terms_of(SAMPLED[name]) == terms
 
 
 @pytest.mark.parametrize("name", SAMPLED)
