@@ -29,7 +29,9 @@ inline int gc_work_item() {
 inline unsigned gc_below(unsigned mask, int lanes) {
   return __builtin_popcount(lanes >= 32 ? mask : mask & ((1u << (lanes < 0 ? 0 : lanes)) - 1u));
 }
-inline unsigned __builtin_amdgcn_mbcnt_lo(unsigned mask, unsigned more) { return more + gc_below(mask, gc_work_item() % GC_WAVE); }
+inline unsigned __builtin_amdgcn_mbcnt_lo(unsigned mask, unsigned more) {
+  return more + gc_below(mask, gc_work_item() % GC_WAVE);
+}
 inline unsigned __builtin_amdgcn_mbcnt_hi(unsigned mask, unsigned more) {
   return more + gc_below(mask, gc_work_item() % GC_WAVE - 32);
 }

@@ -200,7 +200,8 @@ inline gc_float8 __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(gc_half16 a, gc_half
   return gc_wmma(a, b, c, [](auto x, auto y, float z) { return gc_chained<16>(x, y, z); });
 }
 
-inline gc_int8 __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(bool a_signed, gc_int4 a, bool b_signed, gc_int4 b, gc_int8 c, bool clamp) {
+inline gc_int8 __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(bool a_signed, gc_int4 a, bool b_signed, gc_int4 b, gc_int8 c,
+                                                          bool clamp) {
   if (!a_signed || !b_signed || clamp) __builtin_trap();  // kernels ask for signed bytes, and for sums that wrap
   return gc_wmma(a, b, c, [](auto x, auto y, int z) { return gc_added<16>(x, y, z); });
 }
