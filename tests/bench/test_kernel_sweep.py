@@ -17,7 +17,7 @@ from bench.kernel_sweep.__main__ import Journal, main
 from bench.kernel_sweep.cases import CELLS, LARGEST, Case, Cell, cells, draw, features_of, target_of, work
 from bench.kernel_sweep.play import built_by_pocl, by_harness, by_opencl, compiled, prepared
 from bench.kernel_sweep.points import sampled
-from gpucomp.ir.types import F16, I32
+from gpucomp.ir.types import F16, F32, I32
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
@@ -154,6 +154,28 @@ def test_a_kernel_that_is_wrong_is_told(replace_, by, fault):
 
     assert by_harness(ready, whole) == ""
     assert fault in by_harness(wrong, changed)
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "replace_", "by"),
+    [
+        ("hip:gfx90a", "f16", "lane / 16 * 4 + r", "lane / 16 + 4 * r"),
+        ("hip:gfx942", "i8", "as_long(a_part[0].hi)", "as_long(a_part[0].lo)"),
+        ("hip:gfx1100", "i8", "r * 2 + lane / 16", "lane / 16 * 8 + r"),
+        ("hip:gfx1201", "f16", "lane / 16 * 8 + r", "r * 2 + lane / 16"),
+    ],
+)
+def test_a_kernel_of_hip_with_other_lanes_is_told(target, dtype, replace_, by):
+    cell = Cell(target, "contraction/amd", dtype)
+    kernel = matmul(19, 23, 70, dtype=cell.type, acc=I32 if dtype == "i8" else F32)
+    schedule = cell.family.default(cell.family.problem(kernel), target_of(cell).limits)
+    ready = prepared(Case(cell, 0, kernel, dict(schedule.numbers)))
+    wrong = replace(ready, source=replace(ready.source, text=broken(ready.source.text, replace=replace_, by=by)))
+
+    whole, changed = compiled([ready, wrong])
+
+    assert by_harness(ready, whole) == ""
+    assert "parameter 3:" in by_harness(wrong, changed)
 
 
 @pytest.mark.parametrize(
