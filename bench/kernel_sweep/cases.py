@@ -131,7 +131,7 @@ HIP: dict[str, tuple[str, ...]] = {
     "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
     "loops/transpose": (*FLOATS, "f64", "u8"),
     "depthwise": FLOATS,
-    "contraction/simt": SIMT,
+    "contraction/simt": (*SIMT, "f32-tail", "f16-tail", "bf16-tail"),
     "contraction/gemv": SIMT,
     "contraction/winograd": ("f32",),
     "contraction/stem_simt": FLOATS,
