@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
+from gpucomp.targets import amdgcn
 from testing.cuda_on_cpu import hip
 from testing.cuda_on_cpu.errors import CudaOnCpuError, RaceError
 from testing.cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
@@ -29,9 +30,11 @@ from testing.cuda_on_cpu.translation_unit import cluster_of, registers_of, trans
 HERE = Path(__file__).parent
 PRELUDE = HERE / "prelude_cpu.h"
 COMPILER = "g++"
-HIP_COMPILERS = ("clang++-19", "clang++")  # that have the vectors of HIP's kernels
-HIP_FLAGS = ("-std=c++17", "-O0", "-fno-strict-aliasing", "-ffp-contract=off", "-Wno-everything", f"-I{HERE}")
-HIP_FLAGS += ("-fsanitize=alignment", "-fsanitize-trap=alignment")  # the trap needs no library of clang's
+# the trap for a misaligned access needs no library of clang's
+HIP_FLAGS = (
+    *("-std=c++17", "-O0", "-fno-strict-aliasing", "-ffp-contract=off", "-Wno-everything", f"-I{HERE}"),
+    *("-fsanitize=alignment", "-fsanitize-trap=alignment"),
+)
 
 Sanitizer = Literal["thread", "address"] | None
 Order = Literal["forward", "reversed", "shuffled"]
@@ -244,14 +247,14 @@ def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory
 
 
 def hip_compiler() -> str | None:
-    """The host's clang for kernels of HIP; ``None`` if it is not here."""
-    return next(filter(None, map(shutil.which, HIP_COMPILERS)), None)
+    """The clang that HIP's kernels are compiled by, for the host; ``None`` if it is not here."""
+    return amdgcn.compiler("hip")
 
 
 def _build_hip(text: str, directory: Path, arch: str) -> Path:
     compiler = hip_compiler()
     if compiler is None:
-        raise CudaOnCpuError(f"none of {', '.join(HIP_COMPILERS)} is here, one of which kernels of HIP need")
+        raise CudaOnCpuError(amdgcn.missing("hip").message)
     header = hip.header(arch)
     executable = directory / f"kernels-{_digest(text, compiler, header, *HIP_FLAGS)}"
     if not executable.exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +14,7 @@ BUILTINS, KERNELS = HERE / "hip_builtins.h", HERE / "hip_kernels.h"
 @cache
 def header(arch: str) -> str:
     """The text for an instruction set. Between the harness's own headers it has what ``gpucomp`` gives AMD's compiler."""
-    number = re.fullmatch(r"gfx([0-9a-f]+)", arch)[1]
+    number = arch.removeprefix("gfx")
     wave = hip.manifest(arch).limits.warp
     return "\n".join(
         [

@@ -14,7 +14,7 @@ from bench.gpu.results import lines
 from bench.kernel_sweep import __main__ as program
 from bench.kernel_sweep import layers
 from bench.kernel_sweep.__main__ import Journal, main
-from bench.kernel_sweep.cases import CELLS, LARGEST, Case, Cell, cells, draw, features_of, target_of, work
+from bench.kernel_sweep.cases import CELLS, HIP_PREFIX, LARGEST, Case, Cell, cells, draw, features_of, target_of, work
 from bench.kernel_sweep.play import built_by_pocl, by_harness, by_opencl, compiled, prepared
 from bench.kernel_sweep.points import sampled
 from gpucomp.ir.types import F16, F32, I32
@@ -22,6 +22,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import FAMILIES
+from testing.cuda_on_cpu.harness import hip_compiler
 from testing.kernels import (
     attention,
     average_pool,
@@ -97,6 +98,8 @@ SAMPLE = (
     "hip:gfx1201 contraction/amd f16", "hip:gfx1100 contraction/gemv i8", "hip:gfx90a rowwise f64",
     "hip:gfx90a attention/simt f16",
 )  # fmt: skip
+if hip_compiler() is None:
+    SAMPLE = tuple(name for name in SAMPLE if not name.startswith(HIP_PREFIX))
 
 
 def test_a_sample_of_the_cells_agrees_and_is_not_tried_twice(tmp_path, capsys):
@@ -156,6 +159,7 @@ def test_a_kernel_that_is_wrong_is_told(replace_, by, fault):
     assert fault in by_harness(wrong, changed)
 
 
+@pytest.mark.skipif(hip_compiler() is None, reason="clang 18 is not installed")
 @pytest.mark.parametrize(
     ("target", "dtype", "replace_", "by"),
     [
