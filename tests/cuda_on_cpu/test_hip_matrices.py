@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from gpucomp.kernels_templates.contraction.amd.emit import DEEP, GFX12, INSTRUCTIONS
 from testing.cuda_on_cpu import hip
 from testing.cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, hip_compiler
 from tests.cuda_on_cpu.kernel_files import broken
@@ -122,6 +123,12 @@ def numbers(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def is_right(name: str, arch: str, note: str = "") -> bool:
     a, b, c = numbers(name)
     return np.array_equal(product(name, arch, a, b, c, note), c + np.matmul(a.astype(c.dtype), b.astype(c.dtype)))
+
+
+def test_every_instruction_that_templates_ask_for_is_here():
+    asked = {each.builtin for table in (INSTRUCTIONS, GFX12, DEEP) for each in table.values()}
+
+    assert asked == {f"__builtin_amdgcn_{name}" for name in MATRICES}
 
 
 @pytest.mark.parametrize(("name", "arch"), EACH)
