@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter
+from gpucomp.expr.core import Reduce, walk
+from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Window
 
 # ||result - float64|| / ||float64||: about four times the error of rounding operands and results
 LIMITS = {"fp32": 1e-5, "3xtf32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "mixed": 2e-3, "bf16": 1.6e-2}
@@ -40,9 +41,12 @@ def terms_of(kernel: Kernel) -> int:
     match kernel.body:
         case Contraction(k=axes) | Rowwise(cols=axes) | Attention(cols=axes) | Scatter(updates=axes):
             return max(1, math.prod(v.extent for v in axes))
+        case Window(op="sum", window=axes):
+            return math.prod(v.extent for v in axes)
         case Scan(axis=axis):
             return axis.extent
-    return 1
+    inside = (e for store in kernel.stores for e in walk(store.value) if isinstance(e, Reduce) and e.op == "sum")
+    return max((math.prod(v.extent for v in e.axes) for e in inside), default=1)
 
 
 def cost(kernel: Kernel) -> int:

@@ -4,11 +4,11 @@
                                  [--layers [--model resnet18 ...] [--most-work N]] [--races]
                                  [--journal sweep.jsonl] [--again] [--markdown out.md] [--summary out.json]
 
-CUDA kernels run on the CUDA-on-CPU harness in three thread orders, which must give the same bits; OpenCL kernels run on PoCL.
-A cell is a target, an engine and a dtype. In ``f16-tail`` row statistics follow a contraction's stores; they are compared with
-statistics of the values that it stored. ``--layers`` runs the kernels of the benchmark models at their exact shapes instead,
-with every engine's default schedule; large ones are compared at some hundred points. ``--races`` runs only CUDA kernels, in
-one order, watched by ThreadSanitizer.
+Kernels of CUDA, and those of HIP (``hip:gfx90a``), run on the CUDA-on-CPU harness in three thread orders, which must give the
+same bits; OpenCL kernels run on PoCL. A cell is a target, an engine and a dtype. In ``f16-tail`` row statistics follow a
+contraction's stores; they are compared with statistics of the values that it stored. ``--layers`` runs the kernels of the
+benchmark models at their exact shapes instead, with every engine's default schedule; large ones are compared at some hundred
+points. ``--races`` runs only CUDA kernels, in one order, watched by ThreadSanitizer.
 
 The journal has one line for each case that was run; later calls do not repeat these. ``--again`` repeats failed cases. A case
 that ends the process is a failure, which the next call finds. ``--markdown`` writes one line for each engine; ``--summary`` adds
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.results import append, lines
-from bench.kernel_sweep.cases import Case, Cell, cells, draw, problem_of, steps_of
+from bench.kernel_sweep.cases import Case, Cell, cells, device_of, draw, problem_of, steps_of
 from bench.kernel_sweep.layers import MOST_WORK, layers
 from bench.kernel_sweep.play import Ready, built_by_pocl, by_harness, by_opencl, compiled, prepared
 from bench.models import MODELS
@@ -95,14 +95,13 @@ class Row:
 
 def sweep(wanted: Iterable[Wanted], journal: Journal, deadline: float, races: bool = False) -> None:
     """Run the cases that are not in the journal, until ``deadline`` (monotonic seconds)."""
-    waiting: dict[bool, list[tuple[str, Ready]]] = {True: [], False: []}  # cases of CUDA, and of OpenCL
+    waiting: dict[str, list[tuple[str, Ready]]] = {}  # by what runs them
     for name, cell, case in wanted:
         if time.monotonic() > deadline:
             break
         if not journal.wants(name):
             continue
-        is_cuda = cell.split()[0] in cuda.ARCHITECTURES
-        batch = [] if name in journal.alone else waiting[is_cuda]
+        batch = [] if name in journal.alone else waiting.setdefault(device_of(cell.split()[0]), [])
         try:
             ready = prepared(case(), f"k{len(batch)}")
         except (GpucompError, LookupError, ValueError) as error:
@@ -120,11 +119,11 @@ def sweep(wanted: Iterable[Wanted], journal: Journal, deadline: float, races: bo
 
 
 def play(batch: Sequence[tuple[str, Ready]], journal: Journal, races: bool) -> None:
-    """Run cases, all of CUDA or all of OpenCL. Each CUDA launch has its own process, so a crash does not end this one."""
+    """Run cases of one ``device_of``. On the harness each launch has its own process, so a crash does not end this one."""
     cases = [ready for _, ready in batch]
     if not batch:
         return
-    if cases[0].case.cell.target in cuda.ARCHITECTURES:
+    if device_of(cases[0].case.cell.target) != "opencl":
         for (name, ready), built in zip(batch, compiled(cases, races), strict=True):
             told(journal, name, by_harness(ready, built) if built else str(built), ready)
         return
@@ -228,8 +227,8 @@ def report(found: Sequence[Row], how: str) -> str:
     faults = [f"- {fault}" for row in found for fault in row.faults]
     lead = (
         f"`python -m bench.kernel_sweep {how}`: {sum(r.tried for r in found)} cases in {len(found)} cells. CUDA (sm_*) "
-        "runs on the CUDA-on-CPU harness in three thread orders, which must give equal bits; OpenCL runs on PoCL, with AMD's "
-        "matrix instructions expanded. The oracle is numpy in float64."
+        "and HIP (hip:*) run on the CUDA-on-CPU harness in three thread orders, which must give equal bits, AMD's matrix "
+        "instructions emulated; OpenCL runs on PoCL, with them expanded. The oracle is numpy in float64."
     )
     end = ["Disagreements:", *faults] if faults else ["Disagreements: none."]
     return "\n".join(["# Kernels through every engine, beside float64", "", lead, "", by_engine(found), "", *end, ""])

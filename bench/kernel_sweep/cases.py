@@ -125,6 +125,30 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
     "gfx1100": {"contraction/amd": ("f16", "i8")},
 }
 HIP_PREFIX = "hip:"  # before the instruction set in the target of a cell of HIP
+# HIP runs on the harness, in waves of 64 and of 32. Kernels of the second instruction set of each are those of the first, but
+# for matrix instructions and for schedules, which depend on how many units there are
+HIP: dict[str, tuple[str, ...]] = {
+    "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
+    "loops/transpose": (*FLOATS, "f64", "u8"),
+    "depthwise": FLOATS,
+    "contraction/simt": (*SIMT, "f32-tail", "f16-tail", "bf16-tail"),
+    "contraction/gemv": SIMT,
+    "contraction/winograd": ("f32",),
+    "contraction/stem_simt": FLOATS,
+    "rowwise": (*FLOATS, "f64", "i32", "u8"),
+    "scan": (*FLOATS, "f64", "i32", "i64"),
+    "scatter": ("f32", "f16", "i32", "u8"),
+    "pool": (*FLOATS, "u8"),
+    "pool/window": (*FLOATS, "u8"),
+    "attention/simt": FLOATS,
+}
+MATRIX_CORES = {
+    "gfx90a": ("f32", "f16", "i8"),
+    "gfx942": ("f32", "f16", "i8"),
+    "gfx1100": ("f16", "i8"),
+    "gfx1201": ("f16",),
+}
+CELLS |= {HIP_PREFIX + arch: {"contraction/amd": dtypes} | HIP for arch, dtypes in MATRIX_CORES.items()}
 EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that names an arithmetic to its ``Contraction.math``
 # a dtype that selects a variant of the engine which few schedules use, to the test for it. ``-tail``: with row statistics
 WAYS: dict[str, Callable[[Any, Any], int]] = {"f32-rows": row_chunk}
@@ -177,6 +201,13 @@ class Case:
 def cells() -> list[Cell]:
     return [Cell(target, engine, dtype) for target, engines in CELLS.items()
             for engine, dtypes in engines.items() for dtype in dtypes]  # fmt: skip
+
+
+def device_of(target: str) -> str:
+    """What runs a target's kernels: ``"cuda"`` and ``"hip:gfx90a"`` on the harness, ``"opencl"`` on PoCL."""
+    if target.startswith(HIP_PREFIX):
+        return target
+    return "cuda" if target in cuda.ARCHITECTURES else "opencl"
 
 
 def target_of(cell: Cell) -> Target:

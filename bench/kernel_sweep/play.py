@@ -1,4 +1,4 @@
-"""Runs a case on the CPU, CUDA with the harness and OpenCL with PoCL, and describes any difference from float64."""
+"""Runs a case on the CPU, CUDA and HIP with the harness and OpenCL with PoCL, and describes any difference from float64."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bench.gpu.checks import relative_error, terms_of
-from bench.kernel_sweep.cases import LARGEST, LONGEST, Case, problem_of, target_of, work
+from bench.kernel_sweep.cases import HIP_PREFIX, LARGEST, LONGEST, Case, problem_of, target_of, work
 from bench.kernel_sweep.points import Points, sampled
 from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
@@ -110,13 +110,16 @@ def to_tf32(x: np.ndarray) -> np.ndarray:
 
 
 def compiled(batch: Sequence[Ready], races: bool = False) -> list[CudaOnCpu | Refusal]:
-    """All kernels, compiled by one run of g++. If that fails each is compiled by itself; g++'s error replaces a failing one.
+    """All kernels, of one target's ``device_of``, compiled by one run of g++, or of clang for HIP. If that fails each is compiled
+    by itself; the compiler's error replaces a failing one.
 
     With ``races`` they are built with ThreadSanitizer.
     """
     try:
         pairs = [(r.source.text, r.source.name) for r in batch]
-        return list(compile_many(pairs, sanitizer="thread" if races else None))
+        target = batch[0].case.cell.target
+        arch = target.removeprefix(HIP_PREFIX) if target.startswith(HIP_PREFIX) else ""
+        return list(compile_many(pairs, sanitizer="thread" if races else None, arch=arch))
     except CudaOnCpuError as error:
         if len(batch) == 1:
             return [Refusal(str(error))]

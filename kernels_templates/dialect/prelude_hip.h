@@ -252,7 +252,10 @@ GC_VECTORS(float, float)
 GC_VECTORS(int, int)
 GC_VECTORS(signed char, char)
 #undef GC_VECTORS
-#define as_long(x) __builtin_bit_cast(long, (x))
+typedef int gc_int2 __attribute__((ext_vector_type(2)));
+
+// A function, because clang's __builtin_bit_cast of a part of a vector, `.hi`, takes the first elements instead.
+__device__ __forceinline__ long as_long(gc_int2 x) { return __builtin_bit_cast(long, x); }
 
 __device__ __forceinline__ gc_half16 gc_concatenated(gc_half8 a, gc_half8 b) {
   return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);

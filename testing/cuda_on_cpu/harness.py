@@ -21,16 +21,20 @@ from typing import Literal
 import numpy as np
 
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
+from gpucomp.targets import amdgcn
+from testing.cuda_on_cpu import hip
 from testing.cuda_on_cpu.errors import CudaOnCpuError, RaceError
 from testing.cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
 from testing.cuda_on_cpu.translation_unit import cluster_of, registers_of, translation_unit
 
 HERE = Path(__file__).parent
 PRELUDE = HERE / "prelude_cpu.h"
-HIP_PRELUDE = HERE / "prelude_hip.h"
 COMPILER = "g++"
-HIP_COMPILERS = ("clang++-19", "clang++")  # that have the vectors of HIP's kernels
-HIP_FLAGS = ("-std=c++17", "-O0", "-fno-strict-aliasing", "-ffp-contract=off", "-Wno-everything")
+# the trap for a misaligned access needs no library of clang's
+HIP_FLAGS = (
+    *("-std=c++17", "-O0", "-fno-strict-aliasing", "-ffp-contract=off", "-Wno-everything", f"-I{HERE}"),
+    *("-fsanitize=alignment", "-fsanitize-trap=alignment"),
+)
 
 Sanitizer = Literal["thread", "address"] | None
 Order = Literal["forward", "reversed", "shuffled"]
@@ -72,7 +76,7 @@ class CudaOnCpu:
     ``source`` is CUDA text without prelude and #include, and ``kernel`` the name of a kernel in it. ``batch`` has
     (source, kernel) pairs, including this one, that one run of g++ compiles together: see ``compile_many``. ``cache_dir``
     keeps executables between processes, under a hash of all their inputs; without it they last as long as the process.
-    With a ``wave``, 64 or 32 lanes, the text is HIP's, and clang compiles it.
+    With an ``arch``, one of AMD's instruction sets such as gfx90a, the text is HIP's, and clang compiles it.
     """
 
     def __init__(
@@ -83,13 +87,13 @@ class CudaOnCpu:
         sanitizer: Sanitizer = None,
         cache_dir: Path | None = None,
         batch: Sequence[tuple[str, str]] = (),
-        wave: int = 0,
+        arch: str = "",
     ):
         kernels = tuple(batch) or ((source, kernel),)
         self.source, self.kernel, self.sanitizer = source, kernel, sanitizer
         self.cluster = cluster_of(source, kernel)
         self._index = kernels.index((source, kernel))  # in the executable's table of kernels
-        self._executable = _build(kernels, sanitizer, cache_dir or _process_cache(), wave)
+        self._executable = _build(kernels, sanitizer, cache_dir or _process_cache(), arch)
 
     def run(
         self,
@@ -218,21 +222,21 @@ def compile_many(
     *,
     sanitizer: Sanitizer = None,
     cache_dir: Path | None = None,
-    wave: int = 0,
+    arch: str = "",
 ) -> list[CudaOnCpu]:
     """Compile (source, kernel name) pairs in one run of the compiler; a repeated source is compiled once."""
     return [
-        CudaOnCpu(source, kernel, sanitizer=sanitizer, cache_dir=cache_dir, batch=kernels, wave=wave)
+        CudaOnCpu(source, kernel, sanitizer=sanitizer, cache_dir=cache_dir, batch=kernels, arch=arch)
         for source, kernel in kernels
     ]
 
 
 @functools.cache
-def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory: Path, wave: int = 0) -> Path:
+def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory: Path, arch: str = "") -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     text = translation_unit(kernels)
-    if wave:
-        return _build_hip(text, directory, wave)
+    if arch:
+        return _build_hip(text, directory, arch)
     flags = (*FLAGS, *KERNEL_FLAGS, *SANITIZER_FLAGS[sanitizer])
     executable = directory / f"kernels-{_digest(text, *flags, *LINKER, *RUNTIME_DEFINES[sanitizer])}"
     if not executable.exists():
@@ -243,20 +247,34 @@ def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory
 
 
 def hip_compiler() -> str | None:
-    """The host's clang for kernels of HIP; ``None`` if it is not here."""
-    return next(filter(None, map(shutil.which, HIP_COMPILERS)), None)
+    """The clang that HIP's kernels are compiled by, for the host; ``None`` if it is not here."""
+    return amdgcn.compiler("hip")
 
 
-def _build_hip(text: str, directory: Path, wave: int) -> Path:
+def _build_hip(text: str, directory: Path, arch: str) -> Path:
     compiler = hip_compiler()
     if compiler is None:
-        raise CudaOnCpuError(f"none of {', '.join(HIP_COMPILERS)} is here, one of which kernels of HIP need")
-    flags = (*HIP_FLAGS, f"-DGC_WAVE={wave}")
-    executable = directory / f"kernels-{_digest(text, compiler, HIP_PRELUDE.read_text(), *flags)}"
+        raise CudaOnCpuError(amdgcn.missing("hip").message)
+    header = hip.header(arch)
+    executable = directory / f"kernels-{_digest(text, compiler, header, *HIP_FLAGS)}"
     if not executable.exists():
-        inputs = ("-include", str(HIP_PRELUDE), "-x", "c++", "-", "-x", "none", str(_runtime_object(directory, None)))
-        _compile(executable, *inputs, *flags, "-lstdc++", "-lm", text=text, compiler=compiler)
+        inputs = ("-include", str(_hip_header(directory, compiler, header)), "-x", "c++", "-", "-x", "none")
+        runtime = str(_runtime_object(directory, None))
+        _compile(executable, *inputs, runtime, *HIP_FLAGS, *LINKER, "-lstdc++", "-lm", text=text, compiler=compiler)
     return executable
+
+
+def _hip_header(directory: Path, compiler: str, text: str) -> Path:
+    """What stands in front of HIP's kernels, as a file beside which clang finds it compiled."""
+    header = directory / f"hip-{_digest(compiler, text, *HIP_FLAGS)}.h"
+    precompiled = header.with_name(header.name + ".pch")
+    if not precompiled.exists():
+        handle, scratch = tempfile.mkstemp(dir=directory, suffix=".h")
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.replace(scratch, header)
+        _compile(precompiled, "-x", "c++-header", str(header), *HIP_FLAGS, compiler=compiler)
+    return header
 
 
 def _compile(output: Path, *arguments: str, text: str | None = None, compiler: str = COMPILER) -> None:
@@ -309,7 +327,7 @@ def _toolchain() -> str:
     """Everything that every output depends on: the compiler and the files of the runtime."""
     version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
     machine = subprocess.run([COMPILER, "-dumpmachine"], capture_output=True, text=True, check=True).stdout
-    files = (PRELUDE, *(HERE / n for n in ("runtime.h", "runtime.cpp", "fiber.h", "fragments.h")))
+    files = (PRELUDE, *(HERE / n for n in ("kernel_table.h", "runtime.h", "runtime.cpp", "fiber.h", "fragments.h")))
     return "\n".join([version, machine, *(path.read_text() for path in files)])
 
 

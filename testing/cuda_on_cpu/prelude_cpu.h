@@ -6,8 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include <utility>
-
+#include "kernel_table.h"
 #include "runtime.h"
 
 // ---- built-ins of NVRTC ---------------------------------------------------------------------------
@@ -633,21 +632,3 @@ __device__ __forceinline__ uint4 gc_cluster_load16(const void* shared_address, u
 __device__ __forceinline__ void gc_grid_wait() { gc_runtime_grid_wait(); }
 
 __device__ __forceinline__ void gc_grid_launch_dependents() {}
-
-// ---- the table of kernels -------------------------------------------------------------------------
-
-template <class... Types, size_t... index>
-inline void gc_call_with(void (*kernel)(Types...), void** arguments, std::index_sequence<index...>) {
-  kernel(*static_cast<Types*>(arguments[index])...);
-}
-
-template <class... Types>
-constexpr int gc_arity(void (*)(Types...)) {
-  return sizeof...(Types);
-}
-
-// Calls a kernel; `arguments` are pointers to its arguments.
-template <auto kernel>
-void gc_call(void** arguments) {
-  gc_call_with(kernel, arguments, std::make_index_sequence<gc_arity(kernel)>{});
-}

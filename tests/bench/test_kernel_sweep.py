@@ -9,18 +9,20 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
+from bench.gpu.checks import terms_of
 from bench.gpu.results import lines
 from bench.kernel_sweep import __main__ as program
 from bench.kernel_sweep import layers
 from bench.kernel_sweep.__main__ import Journal, main
-from bench.kernel_sweep.cases import CELLS, LARGEST, Case, Cell, cells, draw, features_of, target_of, work
+from bench.kernel_sweep.cases import CELLS, HIP_PREFIX, LARGEST, Case, Cell, cells, draw, features_of, target_of, work
 from bench.kernel_sweep.play import built_by_pocl, by_harness, by_opencl, compiled, prepared
 from bench.kernel_sweep.points import sampled
-from gpucomp.ir.types import F16, I32
+from gpucomp.ir.types import F16, F32, I32
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import FAMILIES
+from testing.cuda_on_cpu.harness import hip_compiler
 from testing.kernels import (
     attention,
     average_pool,
@@ -69,7 +71,7 @@ def test_a_cell_of_a_way_has_schedules_that_take_it_and_others_have_both():
 @pytest.mark.parametrize("engine", ["contraction/simt", "contraction/mma", "contraction/wgmma"])
 def test_a_cell_of_tails_has_row_statistics_of_every_kind_and_others_have_none(engine):
     tails = [cell for cell in cells() if cell.engine == engine and cell.has_tail]
-    found = [[draw(cell, number).kernel for number in range(9)] for cell in tails]
+    found = [[draw(cell, number).kernel for number in range(16)] for cell in tails]
 
     assert len(tails) >= 3
     for kernels_ in found:
@@ -92,7 +94,12 @@ SAMPLE = (
     "sm_75 contraction/mma f16", "sm_90a contraction/wgmma tf32", "pocl contraction/mali f16", "pocl rowwise bf16",
     "sm_80 contraction/simt bf16-tail", "sm_80 contraction/mma 3xtf32-tail", "sm_90a contraction/wgmma f16-tail",
     "gfx90a contraction/amd f16", "sm_80 contraction/separable_mma bf16", "sm_80 contraction/simt f32-rows",
+    "hip:gfx90a contraction/amd f16", "hip:gfx942 contraction/amd i8", "hip:gfx1100 contraction/amd i8",
+    "hip:gfx1201 contraction/amd f16", "hip:gfx1100 contraction/gemv i8", "hip:gfx90a rowwise f64",
+    "hip:gfx90a attention/simt f16",
 )  # fmt: skip
+if hip_compiler() is None:
+    SAMPLE = tuple(name for name in SAMPLE if not name.startswith(HIP_PREFIX))
 
 
 def test_a_sample_of_the_cells_agrees_and_is_not_tried_twice(tmp_path, capsys):
@@ -150,6 +157,29 @@ def test_a_kernel_that_is_wrong_is_told(replace_, by, fault):
 
     assert by_harness(ready, whole) == ""
     assert fault in by_harness(wrong, changed)
+
+
+@pytest.mark.skipif(hip_compiler() is None, reason="clang 18 is not installed")
+@pytest.mark.parametrize(
+    ("target", "dtype", "replace_", "by"),
+    [
+        ("hip:gfx90a", "f16", "lane / 16 * 4 + r", "lane / 16 + 4 * r"),
+        ("hip:gfx942", "i8", "as_long(a_part[0].hi)", "as_long(a_part[0].lo)"),
+        ("hip:gfx1100", "i8", "r * 2 + lane / 16", "lane / 16 * 8 + r"),
+        ("hip:gfx1201", "f16", "lane / 16 * 8 + r", "r * 2 + lane / 16"),
+    ],
+)
+def test_a_kernel_of_hip_with_other_lanes_is_told(target, dtype, replace_, by):
+    cell = Cell(target, "contraction/amd", dtype)
+    kernel = matmul(19, 23, 70, dtype=cell.type, acc=I32 if dtype == "i8" else F32)
+    schedule = cell.family.default(cell.family.problem(kernel), target_of(cell).limits)
+    ready = prepared(Case(cell, 0, kernel, dict(schedule.numbers)))
+    wrong = replace(ready, source=replace(ready.source, text=broken(ready.source.text, replace=replace_, by=by)))
+
+    whole, changed = compiled([ready, wrong])
+
+    assert by_harness(ready, whole) == ""
+    assert "parameter 3:" in by_harness(wrong, changed)
 
 
 @pytest.mark.parametrize(
@@ -265,6 +295,13 @@ SAMPLED: dict[str, Kernel] = {
     "causal attention": attention(13, 13, 8, 12, causal=0, dtype=F16),
     "masked attention": attention(5, 9, 8, 6, group=2, mask="bool", residual=True),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"), {"conv": 27, "depthwise": 9, "average pool": 6, "max pool": 1, "softmax": 19}.items()
+)
+def test_as_many_terms_are_allowed_for_as_are_added_up(name, terms):
+    assert terms_of(SAMPLED[name]) == terms
 
 
 @pytest.mark.parametrize("name", SAMPLED)

@@ -59,7 +59,7 @@ Status lost;
 struct { std::string function; int after; Status status; } planned;
 
 const std::map<std::string, unsigned> MACHINES = {
-    {"gfx906", 0x2f}, {"gfx908", 0x30}, {"gfx1030", 0x36}, {"gfx90a", 0x3f}, {"gfx1100", 0x41}, {"gfx942", 0x4c}};
+    {"gfx906", 0x2f}, {"gfx908", 0x30}, {"gfx1030", 0x36}, {"gfx90a", 0x3f}, {"gfx1100", 0x41}, {"gfx942", 0x4c}, {"gfx1201", 0x4e}};
 
 bool is_sticky(Status s) { return s >= 700 && s <= 721 && s != 701; }
 

@@ -18,7 +18,7 @@ from gpucomp.runtime.hip_driver import HipDriver
 
 SOURCE = Path(__file__).with_name("libamdhip64.cpp")
 FLAGS = ("-std=c++17", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall")
-MACHINES = {"gfx90a": 0x3F, "gfx1100": 0x41, "gfx942": 0x4C}  # EF_AMDGPU_MACH
+MACHINES = {"gfx90a": 0x3F, "gfx1100": 0x41, "gfx942": 0x4C, "gfx1201": 0x4E}  # EF_AMDGPU_MACH
 CALLBACK = ctypes.CFUNCTYPE(
     ctypes.c_int,
     ctypes.c_char_p,

@@ -21,10 +21,14 @@ pytestmark = pytest.mark.skipif(
     reason="clang 18 or lld is not installed",
 )
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
-WAVES = {"gfx90a": 64, "gfx1100": 32}
+MODELS = ("digits", "resnet18", "bert_base")
+CASES = [(case, arch) for arch in ("gfx90a", "gfx1100") for case in MODELS]
+CASES += [("digits", arch) for arch in ("gfx942", "gfx1201")]  # other matrix instructions, and otherwise the same text
 LIMITS = {"fp32": 1e-5, "fp16": 4e-3}
 MATRIX = {("gfx90a", "fp32"): "mfma_f32_16x16x4f32", ("gfx90a", "fp16"): "mfma_f32_16x16x16f16"}
-MATRIX |= {("gfx1100", "fp16"): "wmma_f32_16x16x16_f16_w32"}
+MATRIX |= {("gfx942", precision): MATRIX["gfx90a", precision] for precision in ("fp32", "fp16")}
+MATRIX |= {("gfx1100", "fp16"): "wmma_f32_16x16x16_f16_w32("}
+MATRIX |= {("gfx1201", "fp16"): "wmma_f32_16x16x16_f16_w32_gfx12("}
 
 
 def model_of(case):
@@ -35,10 +39,10 @@ def model_of(case):
     return model, None, inputs(model)
 
 
-def on_this_processor(plan, sources, wave):
+def on_this_processor(plan, sources, arch):
     """The kernels as functions of the bytes from each address on, by name."""
     names = [kernel.name for kernel in plan.kernels]
-    made = compile_many([(sources[kernel.source], kernel.name) for kernel in plan.kernels], wave=wave)
+    made = compile_many([(sources[kernel.source], kernel.name) for kernel in plan.kernels], arch=arch)
 
     def function(number, kernel, compiled):
         launch = next(one for one in plan.launches if one.kernel == number)
@@ -53,16 +57,15 @@ def on_this_processor(plan, sources, wave):
     return dict(zip(names, map(function, range(len(names)), plan.kernels, made), strict=True))
 
 
-@pytest.mark.parametrize("arch", sorted(WAVES))
 @pytest.mark.parametrize("precision", sorted(LIMITS))
-@pytest.mark.parametrize("case", ["digits", "resnet18", "bert_base"])
+@pytest.mark.parametrize(("case", "arch"), CASES)
 def test_a_model_gives_the_processor_s_answer_through_the_hip_program(case, precision, arch):
     model, shapes, feeds = model_of(case)
     exact = gpucomp.compile(model, target="cpu", shapes=shapes).run(feeds)
     exe = gpucomp.compile(model, target=f"hip:{arch}", shapes=shapes, precision=precision)
     if wanted := MATRIX.get((arch, precision)):
         assert any(wanted in text for text in exe.sources.values())
-    gpu = FakeHip(on_this_processor(exe.plan, exe.sources, WAVES[arch]), arch)
+    gpu = FakeHip(on_this_processor(exe.plan, exe.sources, arch), arch)
 
     program = HipProgram(exe.plan, exe.sources, exe.binaries, exe.weights, arrays=gpu.arrays)
     runs = [program.run(feeds) for _ in range(2)]  # launched, and replayed

@@ -187,6 +187,18 @@ def test_lanes_exchange_values_within_32_lanes_without_memory():
 
 
 @needs_clang
+def test_either_half_of_16_bytes_reaches_the_matrix_cores():
+    def code(part):
+        body = f"y[0] = as_long(reinterpret_cast<const gc_int4*>(x)->{part});"
+        text = f'extern "C" __global__ void __launch_bounds__(64) k0(const int* x, long* y) {{ {body} }}'
+        return amdgcn.code_of(
+            amdgcn.assemble(SimpleNamespace(name="k0", language="hip", text=text, digest="0"), "gfx942")
+        )
+
+    assert code("lo") != code("hi")  # the same, if clang takes the first half for both
+
+
+@needs_clang
 def test_fences_of_the_device_stand_around_what_work_groups_leave():
     kernel, target = matmul(8, 8, 4096), hip.manifest("gfx90a")
     family = FAMILIES["contraction/simt"]
