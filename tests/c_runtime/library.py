@@ -23,7 +23,7 @@ NATIVE = Path(gpucomp.__file__).parent / "native"
 ALL = sorted((NATIVE / "src").glob("*.c"))
 WITHOUT_OPENCL = "no_opencl.c"  # what stands in for the files of OpenCL in a library for the processor alone
 SOURCES = [path for path in ALL if path.name != WITHOUT_OPENCL]
-CPU_SOURCES = [path for path in ALL if not path.name.startswith(("cl", "kernel_cache"))]
+CPU_SOURCES = [path for path in ALL if not path.name.startswith(("cl", "device", "kernel_cache"))]
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 MAX_RANK = 32
