@@ -64,8 +64,9 @@ static const char *opened(struct gpu *gpu, const char *path)
 static const char *opened_in_rocm(struct gpu *gpu)
 {
     char path[MOST_PATH];
-    const char *rocm = gpu->hip ? getenv("ROCM_PATH") : NULL;
-    if (!rocm || !*rocm || snprintf(path, sizeof path, "%s/lib/libamdhip64.so", rocm) >= MOST_PATH)
+    const char *rocm = getenv("ROCM_PATH"), *older = getenv("HIP_PATH");
+    rocm = rocm && *rocm ? rocm : older;
+    if (!gpu->hip || !rocm || !*rocm || snprintf(path, sizeof path, "%s/lib/libamdhip64.so", rocm) >= MOST_PATH)
         return "the library";
     return opened(gpu, path);
 }
