@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.runtime import artifact
 from gpucomp.runtime.executable import Executable
-from gpucomp.artifact.tensor_map import TensorMap
 from testing.cuda_on_cpu.harness import Argument, CudaOnCpu, Mapped, compile_many
 from tests.fake_cupy import FakeCupy
 from tests.fake_driver.driver import CALLBACK, POINTER

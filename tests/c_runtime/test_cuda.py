@@ -119,10 +119,14 @@ def test_ptx_for_a_newer_gpu(opened):
         assert {line for line in gpu.driver.log if line.startswith("load")} == {"load ptx" if by_ptx else "load cubin"}
         assert same_bits(model.context().run(feeds[0]), exe.run(feeds[0]))
     gpu.driver.fail("cuModuleLoadData", 222)
-    with pytest.raises(NativeError, match=r"GPC5008 CUDA: kernel k0.*: it is PTX \d\.\d, .* newer than .* CUDA 13\.0: compile"):
+    with pytest.raises(
+        NativeError, match=r"GPC5008 CUDA: kernel k0.*: it is PTX \d\.\d, .* newer than .* CUDA 13\.0: compile"
+    ):
         in_c(path, gpu)
     gpu.driver.fail("cuModuleLoadData", 218)
-    with pytest.raises(NativeError, match=r"GPC5008 CUDA: kernel k0.*, compiled by the driver from PTX for sm_80: a PTX JIT"):
+    with pytest.raises(
+        NativeError, match=r"GPC5008 CUDA: kernel k0.*, compiled by the driver from PTX for sm_80: a PTX JIT"
+    ):
         in_c(path, gpu)
 
 
@@ -165,14 +169,18 @@ def test_launches_are_those_of_python(tmp_path, monkeypatch):
 
 def test_a_missing_library():
     path = fixed("straight", GPU)[1]
-    with pytest.raises(NativeError, match=r"GPC5002 'libm\.so\.6' has no CUDA \(cuInit is missing\): the path of libcuda"):
+    with pytest.raises(
+        NativeError, match=r"GPC5002 'libm\.so\.6' has no CUDA \(cuInit is missing\): the path of libcuda"
+    ):
         Model(path, library="libm.so.6")
 
 
 def test_gpus_that_a_file_is_not_for(opened, tmp_path):
     exe, path, _ = fixed("straight", GPU)
     gpu = opened(exe, capability=(7, 5))
-    with pytest.raises(NativeError, match=r"GPC5008 the model is compiled for sm_80, the GPU NVIDIA .* 7\.5: .* cuda:sm_75"):
+    with pytest.raises(
+        NativeError, match=r"GPC5008 the model is compiled for sm_80, the GPU NVIDIA .* 7\.5: .* cuda:sm_75"
+    ):
         in_c(path, gpu)
     plan, sources, weights = two_layers(cuda.manifest("sm_90a"))
     plan = replace(plan, kernels=(replace(plan.kernels[0], shared=100 << 10),))

@@ -20,9 +20,11 @@ from tests.c_runtime import models
 from tests.c_runtime.gpus import EmulatedHip
 from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
 from tests.c_runtime.models import any_size, any_size_declared, any_size_feed, filtered, fixed, generator, tokens
+from tests.c_runtime.test_refusals import SANITIZED
 from tests.runtime.test_repeats import recurrence
 
 GPU = "hip:gfx90a"
+TESTS = NATIVE.parents[1] / "tests" / "c_runtime"
 TOOLS = [NATIVE / "tools" / "gpucomp_run.c", NATIVE / "tools" / "npy.c", *SOURCES]
 pytestmark = [
     pytest.mark.skipif(not COMPILERS, reason="no C compiler"),
@@ -167,7 +169,7 @@ def test_contexts_share_weights_and_run_side_by_side(opened):
     for one in threads:
         one.join()
     assert found == [True] * 6
-    del model, context
+    model = context = None
     gc.collect()
     assert gpu.held() == before
 
@@ -210,7 +212,9 @@ def test_gpus_that_a_file_is_not_for(opened):
     exe, path, _ = fixed("digits", GPU)
     with pytest.raises(NativeError, match=r"GPC5001 HIP finds no usable GPU \(error 100\): rocminfo"):
         in_c(path, opened(exe, gpus=0))
-    with pytest.raises(NativeError, match=r"GPC5008 the model is compiled for gfx90a, the GPU AMD .* is gfx942: .*gfx942"):
+    with pytest.raises(
+        NativeError, match=r"GPC5008 the model is compiled for gfx90a, the GPU AMD .* is gfx942: .*gfx942"
+    ):
         in_c(path, opened(exe, arch="gfx942:xnack-"))
     for asked in ("MI300", "2"):
         with pytest.raises(NativeError, match=f"GPC5001 no GPU '{asked}'; HIP finds 'AMD Instinct MI210', 'AMD"):
@@ -265,7 +269,7 @@ def test_a_file_without_machine_code(opened, tmp_path):
     exe, _, _ = fixed("digits", GPU)
     Executable(exe.plan, exe.sources, dict.fromkeys(exe.binaries, b""), exe.weights).save(tmp_path / "m.gpuc")
 
-    with pytest.raises(NativeError, match="GPC5015 kernel k0.*: the file has no machine code of it, and only Python"):
+    with pytest.raises(NativeError, match=r"GPC5015 kernel k0.*: the file has no machine code of it, and only Python"):
         in_c(tmp_path / "m.gpuc", opened(exe))
 
 
@@ -276,13 +280,43 @@ def test_memory_of_the_caller_is_for_the_processor(opened):
         in_c(path, opened(exe)).context(arena=np.zeros(1 << 16, np.uint8))
 
 
-def test_devices_are_listed(opened, monkeypatch, tmp_path):
-    gpu = opened()
+# ---- programs that find the library in ROCm's folder; their kernels compute nothing ----
+
+
+@pytest.fixture
+def elsewhere(opened, tmp_path):
+    """The environment of such a program."""
     (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "libamdhip64.so").symlink_to(gpu.library._name)
-    environment = {**os.environ, "ROCM_PATH": str(tmp_path), "OCL_ICD_VENDORS": "/none"}
+    (tmp_path / "lib" / "libamdhip64.so").symlink_to(opened().library._name)
+    return {**os.environ, "ROCM_PATH": str(tmp_path), "OCL_ICD_VENDORS": "/none"}
+
+
+def files():
+    return [fixed("digits", GPU)[1], any_size(GPU)[1], generator(GPU)[1], filtered(GPU)[1]]
+
+
+def test_runs_allocate_nothing_of_the_library_s_own(elsewhere):
+    """Calls of malloc in the library are counted, and not the driver's."""
+    wrapped = [f"-Wl,--wrap={call}" for call in ("malloc", "calloc", "realloc")]
+    program = build("own_allocations", [TESTS / "allocations.c", *SOURCES], "-O1", "-DWRAPPED", *wrapped)
+    for path in files():
+        done = subprocess.run([program, path, "1"], capture_output=True, text=True, env=elsewhere, check=False)
+        assert (done.stdout, done.stderr) == ("40 runs, 0 allocations\n", "")
+
+
+def test_sanitizers_have_nothing_to_say(elsewhere):
+    tool = build("sanitized-run", TOOLS, *SANITIZED)
+    for path in files():
+        for more in (["--steps", "3"], ["--device", "1", "--bench", "3"], ["--device", "MI300"]):
+            done = subprocess.run([tool, path, *more], capture_output=True, text=True, env=elsewhere, check=False)
+            told = "GPC5001 no GPU" if more[-1] == "MI300" and more[0] == "--device" else ""
+            assert (done.returncode, told in done.stderr) == (int(bool(told)), True), done.stderr
+            assert told or done.stderr == ""
+
+
+def test_devices_are_listed(elsewhere):
     tool = build("gpucomp-run", TOOLS, "-O1")
-    done = subprocess.run([tool, "--devices"], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run([tool, "--devices"], capture_output=True, text=True, env=elsewhere, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
     line = "AMD Instinct MI210 (hip:gfx90a, driver 6.3, GPU)"

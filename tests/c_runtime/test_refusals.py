@@ -120,7 +120,9 @@ def test_what_only_python_runs_is_told_by_name(nodes, infos, told, tmp_path):
 def test_another_device(tmp_path):
     gpucomp.compile(model([node("Relu", ["x"], ["y"])], [value("x")]), target="opencl").save(tmp_path / "m.gpuc")
 
-    with pytest.raises(NativeError, match=r"GPC4102 this library does not run models for OpenCL: .*-DGPUCOMP_OPENCL=ON"):
+    with pytest.raises(
+        NativeError, match=r"GPC4102 this library does not run models for OpenCL: .*-DGPUCOMP_OPENCL=ON"
+    ):
         Model(tmp_path / "m.gpuc", Native(shared(cpu_only=True)))
 
     def change(plan):
