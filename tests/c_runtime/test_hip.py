@@ -321,3 +321,13 @@ def test_devices_are_listed(elsewhere):
     assert (done.returncode, done.stderr) == (0, "")
     line = "AMD Instinct MI210 (hip:gfx90a, driver 6.3, GPU)"
     assert done.stdout.splitlines() == [f"hip {number}  {line}" for number in range(2)]
+
+
+@pytest.mark.slow
+def test_mutations_are_refused_without_a_fault(elsewhere):
+    program = build("mutate", [TESTS / "mutate.c", *SOURCES], f"-I{NATIVE / 'src'}", *SANITIZED)
+    command = [program, any_size(GPU)[1], "7", "200"]
+    done = subprocess.run(command, capture_output=True, text=True, env=elsewhere, timeout=500, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {"GPC7001", "GPC7003", "GPC7004"} <= {line.split()[0] for line in done.stdout.splitlines()[1:]}
