@@ -21,9 +21,9 @@ from gpucomp.ir.types import NAMED
 
 NATIVE = Path(gpucomp.__file__).parent / "native"
 ALL = sorted((NATIVE / "src").glob("*.c"))
-WITHOUT_OPENCL = "no_opencl.c"  # what stands in for the files of OpenCL in a library for the processor alone
-SOURCES = [path for path in ALL if path.name != WITHOUT_OPENCL]
-CPU_SOURCES = [path for path in ALL if not path.name.startswith(("cl", "kernel_cache"))]
+WITHOUT = ("no_opencl.c", "no_gpu.c")  # what stands in for the files of devices in a library for the processor alone
+SOURCES = [path for path in ALL if path.name not in WITHOUT]
+CPU_SOURCES = [path for path in ALL if not path.name.startswith(("cl", "device", "gpu", "kernel_cache"))]
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 MAX_RANK = 32

@@ -96,8 +96,11 @@ def test_lines_and_files_are_short():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("opencl", "largest"), [("ON", LARGEST), ("OFF", LARGEST_CPU)])
-def test_cmake_builds_and_installs(tmp_path, opencl, largest):
+@pytest.mark.parametrize(
+    ("opencl", "gpu", "largest"),
+    [("ON", "ON", LARGEST), ("ON", "OFF", LARGEST), ("OFF", "ON", LARGEST), ("OFF", "OFF", LARGEST_CPU)],
+)
+def test_cmake_builds_and_installs(tmp_path, opencl, gpu, largest):
     if not shutil.which("cmake"):
         pytest.skip("no cmake")
     made, installed = tmp_path / "build", tmp_path / "installed"
@@ -111,6 +114,7 @@ def test_cmake_builds_and_installs(tmp_path, opencl, largest):
             "-DGPUCOMP_WERROR=ON",
             f"-DCMAKE_INSTALL_PREFIX={installed}",
             f"-DGPUCOMP_OPENCL={opencl}",
+            f"-DGPUCOMP_GPU={gpu}",
         ],
         ["cmake", "--build", made],
         ["cmake", "--install", made, "--strip"],

@@ -120,7 +120,9 @@ def test_what_only_python_runs_is_told_by_name(nodes, infos, told, tmp_path):
 def test_another_device(tmp_path):
     gpucomp.compile(model([node("Relu", ["x"], ["y"])], [value("x")]), target="opencl").save(tmp_path / "m.gpuc")
 
-    with pytest.raises(NativeError, match=r"GPC4102 this library runs models for cpu alone: .*-DGPUCOMP_OPENCL=ON"):
+    with pytest.raises(
+        NativeError, match=r"GPC4102 this library does not run models for OpenCL: .*-DGPUCOMP_OPENCL=ON"
+    ):
         Model(tmp_path / "m.gpuc", Native(shared(cpu_only=True)))
 
     def change(plan):
@@ -128,10 +130,11 @@ def test_another_device(tmp_path):
         for kernel in plan["kernels"]:
             kernel["language"] = "hip"
 
-    with pytest.raises(
-        NativeError, match=r"GPC4102 .* is compiled for hip:gfx942, and this library runs models for cpu and opencl"
-    ):
-        Model(sealed(tmp_path / "m.gpuc", tmp_path / "hip.gpuc", change))
+    path = sealed(tmp_path / "m.gpuc", tmp_path / "hip.gpuc", change)
+    with pytest.raises(NativeError, match=r"GPC4102 this library does not run models for GPUs .*-DGPUCOMP_GPU=ON"):
+        Model(path, Native(shared(cpu_only=True)))
+    with pytest.raises(NativeError, match=r"GPC5002 '/none/libamdhip64\.so' has no HIP \(the library is missing\)"):
+        Model(path, library="/none/libamdhip64.so")
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -53,7 +53,7 @@ Stream default_streams[2] = {{0}, {1}};
 thread_local int current;
 std::string log_text, arch = "gfx90a:sramecc+:xnack-", name = "AMD Instinct MI210";
 int devices = 2;
-size_t memory_left;
+size_t memory_left = (size_t)8 << 30;
 Kernel kernel;
 Status lost;
 struct { std::string function; int after; Status status; } planned;

@@ -1,8 +1,8 @@
 /* gpucomp.h: runs models that gpucomp compiled (`.gpuc` files), in C, without Python.
  *
  * Link with -lgpucomp_rt. The library needs a C library and POSIX threads, and nothing else. It runs what was compiled for
- * this processor (`--target cpu` or `cpu:NAME`) and for OpenCL (`opencl` or `opencl:NAME`), whose library it opens when it meets
- * the first such model.
+ * this processor (`--target cpu` or `cpu:NAME`), for OpenCL (`opencl` or `opencl:NAME`) and for GPUs of NVIDIA and AMD
+ * (`cuda:NAME`, `hip:NAME`), whose library it opens when it meets the first such model.
  *
  *     gpucomp_error error = GPUCOMP_ERROR_INIT;
  *     gpucomp_model *model;
@@ -24,7 +24,7 @@
  * Threads. A model does not change after it was opened: any number of threads may use it. A context serves one thread at a
  * time; a second thread that calls it meanwhile gets GPC2037 and changes nothing. There is no global state.
  *
- * Memory. All memory of a context is reserved when it is made; no later call allocates, but for what a driver of OpenCL does.
+ * Memory. All memory of a context is reserved when it is made; no later call allocates, but for what the driver of a device does.
  * Sizes are in bytes unless something else is said. Tensors are row-major without gaps, in the byte order of the machine; bool
  * takes a byte, and so do types of 4 and 2 bits.
  *
@@ -48,7 +48,7 @@
 extern "C" {
 #endif
 
-#define GPUCOMP_API_VERSION 2
+#define GPUCOMP_API_VERSION 3
 #define GPUCOMP_VERSION "0.1.0"
 #define GPUCOMP_MAX_RANK 32
 #define GPUCOMP_MAX_TEXT 2048
@@ -70,11 +70,12 @@ typedef struct gpucomp_open_options {
     /* 1: weights stay in the mapped file, whose pages all processes share. 0: weights of 2 MiB and more are copied into large
      * pages where the system gives them, which some models run faster with. */
     int keep_mapped;
-    /* For models of OpenCL. Texts need not stay after the call. */
-    const char *library; /* the path of OpenCL's library; NULL: as GPUCOMP_OPENCL_LIBRARY says, else where systems have it */
-    const char *device;  /* a number or a part of a name of gpucomp_opencl_device, among those that the model is for; NULL: the
-                          * first of these */
-    const char *cache;   /* the folder where compiled kernels are kept; NULL: that of Python (GPUCOMP_CACHE, else
+    /* For models of OpenCL, CUDA and HIP. Texts need not stay after the call. */
+    const char *library; /* the path of the library of the model's kind; NULL: as GPUCOMP_OPENCL_LIBRARY or, for HIP, ROCM_PATH
+                          * says, else where systems have it */
+    const char *device;  /* a number or a part of a name of gpucomp_device, among those that the model is for; NULL: the first
+                          * of these */
+    const char *cache;   /* OpenCL: the folder where compiled kernels are kept; NULL: that of Python (GPUCOMP_CACHE, else
                           * XDG_CACHE_HOME/gpucomp, else ~/.cache/gpucomp); "": none are kept */
 } gpucomp_open_options;
 #define GPUCOMP_OPEN_OPTIONS_INIT {sizeof(gpucomp_open_options), 0, NULL, NULL, NULL}
@@ -94,7 +95,7 @@ typedef struct gpucomp_context_options {
     /* The caller's memory for temporary tensors, aligned to 64 bytes, which nothing else uses while the context exists; NULL:
      * the context reserves its own. `arena_bytes` is its size. Without `arena`, the size to reserve; 0: as much as is needed
      * at `largest`. A run that needs more fails with GPC5020. */
-    void *arena; /* NULL for a model of OpenCL */
+    void *arena; /* NULL for a model that is not for the processor */
     size_t arena_bytes;
     /* The largest size of dimensions that each run decides; those that are not named: the largest that the model allows.
      * Memory is reserved for these sizes; the system provides it only as far as runs touch it. */
@@ -131,14 +132,16 @@ typedef struct gpucomp_model_info {
     size_t kernels, launches, fixed;      /* fixed: sets of sizes that have a program of their own */
     uint64_t weight_bytes, code_bytes;
     uint64_t arena_bytes; /* of temporary tensors; 0 if a run decides */
-    const char *device; /* the name of the OpenCL device; NULL for the processor */
-    uint64_t compiled;  /* how many programs the driver compiled from source when the file was opened; 0: all were kept */
+    const char *device; /* the name of the device; NULL for the processor */
+    uint64_t compiled;  /* how many programs the driver compiled when the file was opened, from source or PTX; 0: none */
 } gpucomp_model_info;
 
-/* An OpenCL device. */
+/* A device of OpenCL, CUDA or HIP. */
 typedef struct gpucomp_device_info {
     size_t size;
-    char name[256], platform[256], driver[256]; /* of the driver: its version */
+    char name[256];
+    char platform[256]; /* of OpenCL; of CUDA and HIP the target to compile for, as cuda:sm_90a */
+    char driver[256];   /* its version */
     int gpu; /* 1: a GPU; 0: a processor or something else */
 } gpucomp_device_info;
 
@@ -160,12 +163,14 @@ const char *gpucomp_version(void);
 
 /* Open a compiled model: map the file, check every byte of it against its digests, check the manifest, load the machine code. For
  * OpenCL: open the device, build the kernels, from the file or from what is kept where that is possible, and upload the weights.
+ * For CUDA and HIP: open the GPU, load the file's machine code, or let the driver compile its PTX, and upload the weights.
  * GPC7001..7024 for a file that is damaged or foreign; GPC7005 if it cannot be read; GPC5007 if this processor lacks
  * instructions that the code needs; GPC4102 for what only Python can run (operators on the host, strings, other devices), by
  * name; GPC5011 if the system lets no memory be executable; GPC5013 without memory; GPC2042 without a path or options that are
  * wrong. For OpenCL: GPC5002 without its library, GPC5001 without a device that the model is for, GPC5004 without memory there,
- * GPC5005 if the driver fails, GPC5100 and GPC5104 for a kernel that it refuses. The file may be deleted afterwards, but must
- * not be changed. Any thread. */
+ * GPC5005 if the driver fails, GPC5100 and GPC5104 for a kernel that it refuses. The same for CUDA and HIP, and GPC5008 for a GPU
+ * that the file is not for, GPC5015 for machine code that is missing or that the driver refuses, GPC5201 for a GPU that is lost.
+ * The file may be deleted afterwards, but must not be changed. Any thread. */
 int gpucomp_open(const char *path, const gpucomp_open_options *options, gpucomp_model **model, gpucomp_error *error);
 
 /* The same for a file in memory, which must be aligned to 64 bytes (else GPC2042), and must stay until gpucomp_close. */
@@ -176,6 +181,10 @@ int gpucomp_open_memory(const void *data, size_t bytes, const gpucomp_open_optio
  * set by the caller. GPC5001 for a number that is too large, GPC5002 without OpenCL's library, GPC5013 without memory; GPC4102
  * in a library that was built without OpenCL. Any thread. */
 int gpucomp_opencl_device(const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error);
+
+/* The same for devices of any kind: "opencl", "cuda" or "hip" (else GPC2042). `library` is of this kind. GPC5005 if the driver
+ * does not describe a GPU. */
+int gpucomp_device(const char *kind, const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error);
 
 /* Free a model, after all of its contexts. NULL is allowed. */
 void gpucomp_close(gpucomp_model *model);
@@ -203,8 +212,8 @@ int gpucomp_arena_bytes(const gpucomp_model *model, const gpucomp_size *sizes, s
 
 /* Make a context. GPC5013 if memory or threads are not available; GPC5020 if `options->arena` is too small, where the model's
  * sizes are fixed (else the run tells that needs more); GPC2042 for wrong options; GPC2111, 2113 for sizes in `largest` that are
- * outside their range or that the file is not for; GPC7024 for formulas that are damaged. The model must outlive it. Any
- * thread. */
+ * outside their range or that the file is not for; GPC7024 for formulas that are damaged. On a device, too: GPC5004 without
+ * memory there, and the errors of gpucomp_run. The model must outlive it. Any thread. */
 int gpucomp_context_create(const gpucomp_model *model, const gpucomp_context_options *options, gpucomp_context **context,
                            gpucomp_error *error);
 
@@ -222,7 +231,9 @@ void gpucomp_context_destroy(gpucomp_context *context);
  *     GPC2118              a state without room
  *     GPC5020              an arena that is too small
  *     GPC7024              formulas of sizes that are damaged
- *     GPC5004, 5006        OpenCL: no memory for these sizes; a device that failed, after which outputs may hold anything */
+ *     GPC5004, 5006, 5201  a device: no memory for these sizes; one that failed, or that is lost, after which outputs may hold
+ *                          anything
+ *     GPC5016, 7004        CUDA: a tensor map that the driver refuses, or that does not fit its tensor */
 int gpucomp_run(gpucomp_context *context, const gpucomp_tensor *inputs, size_t input_count, const gpucomp_tensor *outputs,
                 size_t output_count, gpucomp_error *error);
 

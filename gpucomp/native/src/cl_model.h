@@ -3,13 +3,7 @@
 #define GCRT_CL_MODEL_H
 
 #include "cl.h"
-#include "context.h"
-
-struct cl_weight {
-    const uint8_t *data;
-    uint64_t bytes;
-    cl_mem memory;
-};
+#include "device.h"
 
 struct cl_model {
     struct cl cl;
@@ -18,9 +12,7 @@ struct cl_model {
     cl_program *built; /* all programs of the driver's, each once */
     size_t built_count, built_room;
     cl_program **programs; /* for each program of the model and each of its kernels */
-    struct cl_weight *weights; /* each once */
-    size_t weight_count;
-    cl_mem **memory; /* for each program of the model and each of its buffers, where it is a weight */
+    struct device_weights weights;
     size_t compiled; /* programs that came neither from the file nor from the cache */
 };
 
@@ -29,4 +21,7 @@ int gcrt_cl_build(gpucomp_model *model, const struct container *container, gpuco
 
 /* A kernel of a program; NULL after an error: GPC5104. */
 cl_kernel gcrt_cl_kernel(const struct cl_model *own, cl_program program, const struct kernel *kernel, gpucomp_error *error);
+
+/* Memory for a weight. GPC5004. */
+int gcrt_cl_weight(const gpucomp_model *model, struct device_weight *weight, gpucomp_error *error);
 #endif

@@ -7,29 +7,20 @@
 
 #define FLUSHED 16 /* launches after which the queue is flushed: otherwise Mali and Adreno do not start before the last one */
 
-cl_mem gcrt_cl_memory_of(const gpucomp_context *context, const struct form *form, int64_t position)
+static int failed(const gpucomp_context *context, cl_int status, gpucomp_error *error)
 {
-    const struct program *program = form->program;
     const struct cl_model *device = context->model->device;
-    const struct cl_own *own = context->device;
-    const struct cl_form *calls = form->calls;
-    size_t p = (size_t)(program - context->model->programs);
-    switch (ITEMS(program->plan.buffers, struct buffer)[position].kind) {
-    case INPUT: return own->now[program->input_of[position]];
-    case OUTPUT: return own->now[program->plan.inputs.count + (size_t)program->output_of[position]];
-    case WEIGHT: return device->memory[p][position];
-    default: return calls->memory[position] ? calls->memory[position] : own->arena; /* one without elements is anywhere */
-    }
+    return status ? gcrt_cl_fail(error, &device->device, GCRT_FAILED_RUN, "the run", status) : 0;
 }
 
 int gcrt_cl_zero(gpucomp_context *context, void *memory, uint64_t bytes, gpucomp_error *error)
 {
     static const uint8_t zero = 0;
     const struct cl_model *device = context->model->device;
-    const struct cl_own *own = context->device;
     if (!bytes)
         return 0;
-    cl_int status = device->cl.clEnqueueFillBuffer(own->queue, memory, &zero, 1, 0, (size_t)bytes, 0, NULL, NULL);
+    cl_int status = device->cl.clEnqueueFillBuffer(gcrt_cl_own(context)->queue, memory, &zero, 1, 0, (size_t)bytes, 0, NULL,
+                                                   NULL);
     return status ? gcrt_cl_fail(error, &device->device, GCRT_FAILED_RUN, "clEnqueueFillBuffer", status) : 0;
 }
 
@@ -37,7 +28,7 @@ int gcrt_cl_copy(gpucomp_context *context, void *memory, const struct strided *r
 {
     static const size_t origin[3] = {0, 0, 0};
     const struct cl_model *device = context->model->device;
-    const struct cl_own *own = context->device;
+    const struct cl_own *own = gcrt_cl_own(context);
     const struct cl *cl = &device->cl;
     const size_t region[3] = {rows->bytes, rows->count, 1};
     cl_int status;
@@ -53,60 +44,33 @@ int gcrt_cl_copy(gpucomp_context *context, void *memory, const struct strided *r
 }
 
 /* Let kernels have this run's memory, as far as they do not have it yet. */
-static cl_int bind(gpucomp_context *context, struct form *form)
+int gcrt_cl_bind(gpucomp_context *context, struct form *form, gpucomp_error *error)
 {
-    const gpucomp_model *model = context->model;
-    const struct cl_model *device = model->device;
+    const struct cl_model *device = context->model->device;
     const struct program *program = form->program;
-    struct cl_own *own = context->device;
-    struct cl_form *calls = form->calls;
-    size_t behind = program->plan.inputs.count;
-    memcpy(own->now, own->tensors, (behind + program->plan.outputs.count) * sizeof *own->now);
-    for (size_t s = 0; s < model->state_count; s++) {
-        own->now[model->states[s]] = context->kept[s].now;
-        if (model->state_outputs[s] >= 0)
-            own->now[behind + (size_t)model->state_outputs[s]] = context->kept[s].spare;
-    }
+    struct device_form *made = form->calls;
     cl_int status = 0;
     for (size_t a = 0; a < program->argument_count && !status; a++) {
-        struct cl_argument *argument = calls->arguments + a;
+        struct device_argument *argument = made->arguments + a;
         size_t row = program->arguments[a].row;
         if (program->arguments[a].buffer < 0)
             continue;
-        cl_mem memory = argument->advance ? argument->slice
-                                          : gcrt_cl_memory_of(context, form, program->arguments[a].buffer);
+        cl_mem memory = argument->advance ? argument->slice : gcrt_device_memory(context, form, program->arguments[a].buffer);
         if (memory != argument->bound)
-            status = device->cl.clSetKernelArg(calls->calls[row].kernel, (cl_uint)(a - program->begins[row]), sizeof memory,
-                                               &memory);
+            status = device->cl.clSetKernelArg(((const struct cl_call *)made->calls)[row].kernel,
+                                               (cl_uint)(a - program->begins[row]), sizeof memory, &memory);
         argument->bound = status ? NULL : memory;
     }
-    return status;
+    gcrt_cl_own(context)->enqueued = 0;
+    return failed(context, status, error);
 }
 
-/* After a run that failed, counters may hold anything. */
-static int mend(gpucomp_context *context, gpucomp_error *error)
-{
-    const struct cl_model *device = context->model->device;
-    struct cl_own *own = context->device;
-    int code = 0;
-    if (!own->broken)
-        return 0;
-    device->cl.clFinish(own->queue); /* launches of the failed run may still be running */
-    for (size_t p = 0; p < context->model->program_count; p++) {
-        const struct cl_form *calls = context->forms[p].calls;
-        struct list buffers = context->model->programs[p].plan.buffers;
-        for (size_t k = 0; k < buffers.count && code == 0; k++)
-            if (ITEMS(buffers, struct buffer)[k].kind == COUNTER && calls->memory[k])
-                code = gcrt_cl_zero(context, calls->memory[k], calls->rooms[k], error);
-    }
-    return code;
-}
-
-static cl_int upload(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs)
+int gcrt_cl_upload(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs, gpucomp_error *error)
 {
     const gpucomp_model *model = context->model;
     const struct cl_model *device = model->device;
-    const struct cl_own *own = context->device;
+    const struct device_context *whole = context->device;
+    const struct cl_own *own = whole->own;
     const struct cl *cl = &device->cl;
     cl_int status = 0;
     for (size_t k = 0; k < model->input_count && !status; k++) {
@@ -116,113 +80,62 @@ static cl_int upload(gpucomp_context *context, const struct form *form, const gp
         if (!bytes)
             continue;
         if (!device->device.unified) {
-            status = cl->clEnqueueWriteBuffer(own->queue, own->tensors[number], 0, 0, bytes, tensor->data, 0, NULL, NULL);
+            status = cl->clEnqueueWriteBuffer(own->queue, whole->tensors[number], 0, 0, bytes, tensor->data, 0, NULL, NULL);
             continue;
         }
         /* the queue is empty when a run begins, so that this does not wait */
-        void *view = cl->clEnqueueMapBuffer(own->queue, own->tensors[number], 1, CL_MAP_WRITE_INVALIDATE_REGION, 0, bytes, 0,
+        void *view = cl->clEnqueueMapBuffer(own->queue, whole->tensors[number], 1, CL_MAP_WRITE_INVALIDATE_REGION, 0, bytes, 0,
                                             NULL, NULL, &status);
         if (view && !status) {
             memcpy(view, tensor->data, bytes);
-            status = cl->clEnqueueUnmapMemObject(own->queue, own->tensors[number], view, 0, NULL, NULL);
+            status = cl->clEnqueueUnmapMemObject(own->queue, whole->tensors[number], view, 0, NULL, NULL);
         }
     }
-    return status;
+    return failed(context, status, error);
 }
 
-/* Copy the moving parts of a launch's buffers before it, or after it where it wrote them. */
-static cl_int move(gpucomp_context *context, const struct form *form, size_t row, int64_t step, bool after)
-{
-    const struct program *program = form->program;
-    const struct cl_model *device = context->model->device;
-    const struct cl_own *own = context->device;
-    const struct cl_form *calls = form->calls;
-    cl_int status = 0;
-    for (size_t a = program->begins[row]; a < program->begins[row + 1] && !status; a++) {
-        const struct cl_argument *argument = calls->arguments + a;
-        if (!argument->advance || !(after ? argument->written : argument->read))
-            continue;
-        cl_mem whole = gcrt_cl_memory_of(context, form, program->arguments[a].buffer);
-        size_t at = (size_t)(argument->start + step * argument->advance);
-        size_t bytes = (size_t)(argument->advance < 0 ? -argument->advance : argument->advance);
-        status = after ? device->cl.clEnqueueCopyBuffer(own->queue, argument->slice, whole, 0, at, bytes, 0, NULL, NULL)
-                       : device->cl.clEnqueueCopyBuffer(own->queue, whole, argument->slice, at, 0, bytes, 0, NULL, NULL);
-    }
-    return status;
-}
-
-static cl_int launch(gpucomp_context *context, const struct form *form, size_t row, int64_t step, size_t *enqueued)
+int gcrt_cl_launch(gpucomp_context *context, const struct form *form, size_t row, int64_t step, gpucomp_error *error)
 {
     const struct cl_model *device = context->model->device;
-    const struct cl_own *own = context->device;
-    const struct cl_call *call = ((const struct cl_form *)form->calls)->calls + row;
+    struct cl_own *own = gcrt_cl_own(context);
+    const struct cl_call *call = (const struct cl_call *)((const struct device_form *)form->calls)->calls + row;
     const struct kernel *kernel = ITEMS(form->program->plan.kernels, struct kernel) + call->which;
     size_t local[3], global[3], all = 1;
+    (void)step;
     for (size_t axis = 0; axis < 3; axis++) {
         local[axis] = (size_t)ITEMS(kernel->items, int64_t)[axis];
         global[axis] = local[axis] * (size_t)gcrt_value(form, ITEMS(kernel->groups, struct number)[axis]);
         all = global[axis] ? all : 0;
     }
-    cl_int status = move(context, form, row, step, false);
-    if (!status && all)
+    cl_int status = 0;
+    if (all)
         status = device->cl.clEnqueueNDRangeKernel(own->queue, call->kernel, 3, NULL, global, local, 0, NULL, NULL);
-    if (!status)
-        status = move(context, form, row, step, true);
-    if (!status && ++*enqueued % FLUSHED == 0)
+    if (!status && ++own->enqueued % FLUSHED == 0)
         status = device->cl.clFlush(own->queue);
-    return status;
+    return failed(context, status, error);
 }
 
-static cl_int launch_all(gpucomp_context *context, const struct form *form)
+int gcrt_cl_copy_between(gpucomp_context *context, void *from, uint64_t from_at, void *to, uint64_t to_at, uint64_t bytes,
+                         gpucomp_error *error)
 {
-    size_t enqueued = 0, row = 0;
-    cl_int status = 0;
-    while (row < form->program->rows && !status) {
-        const struct repeat *repeat = gcrt_repeat_of(form->program, row);
-        int64_t steps = repeat ? gcrt_value(form, repeat->count) : 1;
-        size_t last = repeat ? (size_t)repeat->last : row + 1;
-        for (int64_t step = 0; step < steps && !status; step++)
-            for (size_t inner = row; inner < last && !status; inner++)
-                status = launch(context, form, inner, step, &enqueued);
-        row = last;
-    }
-    return status;
-}
-
-/* Copy states that no kernel writes where they go. */
-static cl_int copy_states(gpucomp_context *context, const struct form *form)
-{
-    const gpucomp_model *model = context->model;
-    const struct cl_model *device = model->device;
-    const struct cl_own *own = context->device;
-    cl_int status = 0;
-    for (size_t s = 0; s < model->state_count && !status; s++) {
-        int64_t output = model->state_outputs[s];
-        if (output < 0)
-            continue;
-        int64_t position = gcrt_output_buffer(form, (size_t)output);
-        const struct buffer *buffer = ITEMS(form->program->plan.buffers, struct buffer) + position;
-        cl_mem from = gcrt_cl_memory_of(context, form, position), to = context->kept[s].spare;
-        uint64_t bytes = gcrt_shape_bytes(form, buffer);
-        if (from != to && bytes)
-            status = device->cl.clEnqueueCopyBuffer(own->queue, from, to, 0, 0, (size_t)bytes, 0, NULL, NULL);
-    }
-    return status;
+    const struct cl_model *device = context->model->device;
+    return failed(context, device->cl.clEnqueueCopyBuffer(gcrt_cl_own(context)->queue, from, to, (size_t)from_at, (size_t)to_at,
+                                                          (size_t)bytes, 0, NULL, NULL), error);
 }
 
 /* The results, after everything that was enqueued. */
-static cl_int download(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs)
+int gcrt_cl_download(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs, gpucomp_error *error)
 {
     const gpucomp_model *model = context->model;
     const struct cl_model *device = model->device;
-    struct cl_own *own = context->device;
+    struct cl_own *own = gcrt_cl_own(context);
     const struct cl *cl = &device->cl;
     cl_int status = 0;
     memset(own->views, 0, model->output_count * sizeof *own->views);
     for (size_t k = 0; k < model->output_count && !status; k++) {
         int64_t position = gcrt_output_buffer(form, model->outputs[k]);
         const struct buffer *buffer = ITEMS(form->program->plan.buffers, struct buffer) + position;
-        cl_mem memory = gcrt_cl_memory_of(context, form, position);
+        cl_mem memory = gcrt_device_memory(context, form, position);
         size_t bytes = (size_t)gcrt_shape_bytes(form, buffer);
         if (!bytes)
             continue;
@@ -240,35 +153,9 @@ static cl_int download(gpucomp_context *context, const struct form *form, const 
         if (!status)
             memcpy(gcrt_tensor_at(outputs, k)->data, own->views[k],
                    (size_t)gcrt_shape_bytes(form, ITEMS(form->program->plan.buffers, struct buffer) + position));
-        cl_int unmapped = cl->clEnqueueUnmapMemObject(own->queue, gcrt_cl_memory_of(context, form, position), own->views[k], 0,
+        cl_int unmapped = cl->clEnqueueUnmapMemObject(own->queue, gcrt_device_memory(context, form, position), own->views[k], 0,
                                                       NULL, NULL);
         status = status ? status : unmapped;
     }
-    return status;
-}
-
-int gcrt_cl_run(gpucomp_context *context, struct form *form, const gpucomp_tensor *inputs, const gpucomp_tensor *outputs,
-                gpucomp_error *error)
-{
-    const struct cl_model *device = context->model->device;
-    struct cl_own *own = context->device;
-    int code = mend(context, error);
-    if (code)
-        return code;
-    own->broken = true;
-    cl_int status = bind(context, form);
-    if (!status)
-        status = upload(context, form, inputs);
-    if (!status)
-        status = launch_all(context, form);
-    if (!status)
-        status = copy_states(context, form);
-    if (!status)
-        status = download(context, form, outputs);
-    if (status) {
-        device->cl.clFinish(own->queue); /* the caller's memory is no longer in use */
-        return gcrt_cl_fail(error, &device->device, GCRT_FAILED_RUN, "the run", status);
-    }
-    own->broken = false;
-    return 0;
+    return failed(context, status, error);
 }

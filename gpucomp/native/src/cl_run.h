@@ -4,15 +4,9 @@
 
 #include "cl_model.h"
 
-/* A buffer of at least one byte. GPC5004. */
-int gcrt_cl_buffer(const struct cl_model *own, cl_flags flags, uint64_t bytes, cl_mem *memory, gpucomp_error *error);
-
 /* What an engine has for contexts; see context.h. */
 int gcrt_cl_make(gpucomp_context *context, const gpucomp_context_options *options, gpucomp_error *error);
 void gcrt_cl_end(gpucomp_context *context);
-int gcrt_cl_plan(gpucomp_context *context, struct form *form, gpucomp_error *error);
-int gcrt_cl_run(gpucomp_context *context, struct form *form, const gpucomp_tensor *inputs, const gpucomp_tensor *outputs,
-                gpucomp_error *error);
 int gcrt_cl_zero(gpucomp_context *context, void *memory, uint64_t bytes, gpucomp_error *error);
 int gcrt_cl_copy(gpucomp_context *context, void *memory, const struct strided *rows, void *packed, bool out,
                  gpucomp_error *error);
@@ -23,31 +17,22 @@ struct cl_call {
     int64_t which; /* -1: none yet */
 };
 
-/* An argument of a launch. In a loop it may be a part of its buffer, which moves: that is copied to and from `slice`. */
-struct cl_argument {
-    cl_mem bound, slice; /* bound: what the kernel has */
-    uint64_t room;       /* of the slice */
-    int64_t start, advance;
-    bool read, written;
-};
-
-struct cl_form {
-    struct cl_call *calls; /* of each row */
-    struct cl_argument *arguments;
-    cl_mem *memory; /* of each buffer: parts of the arena, counters, numbers */
-    uint64_t *rooms;
-};
-
 struct cl_own {
     cl_command_queue queue;
-    cl_mem arena;
-    cl_mem *tensors; /* memory of the plan's inputs, then of its outputs; none for states */
-    cl_mem *now;     /* the same in this run, with states */
-    uint64_t *rooms;
-    bool *kept;      /* whether it is a state */
+    size_t enqueued; /* launches of this run */
     void **views;    /* mapped outputs */
-    bool broken;     /* a run failed: counters may hold anything */
 };
 
-cl_mem gcrt_cl_memory_of(const gpucomp_context *context, const struct form *form, int64_t position);
+static inline struct cl_own *gcrt_cl_own(const gpucomp_context *context)
+{
+    return ((const struct device_context *)context->device)->own;
+}
+
+/* Parts of struct device_calls: see there. */
+int gcrt_cl_bind(gpucomp_context *context, struct form *form, gpucomp_error *error);
+int gcrt_cl_upload(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs, gpucomp_error *error);
+int gcrt_cl_launch(gpucomp_context *context, const struct form *form, size_t row, int64_t step, gpucomp_error *error);
+int gcrt_cl_download(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs, gpucomp_error *error);
+int gcrt_cl_copy_between(gpucomp_context *context, void *from, uint64_t from_at, void *to, uint64_t to_at, uint64_t bytes,
+                         gpucomp_error *error);
 #endif

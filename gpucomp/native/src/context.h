@@ -102,7 +102,7 @@ struct engine {
     int (*copy)(gpucomp_context *context, void *memory, const struct strided *rows, void *packed, bool out,
                 gpucomp_error *error);
 };
-extern const struct engine gcrt_processor, gcrt_opencl;
+extern const struct engine gcrt_processor, gcrt_opencl, gcrt_gpu;
 
 /* Make the memory of a form that every engine needs. */
 int gcrt_make_form(struct store *store, const gpucomp_model *model, const struct program *program, struct form *form,

@@ -47,6 +47,20 @@ int gpucomp_describe(const gpucomp_model *model, gpucomp_model_info *info, gpuco
     return 0;
 }
 
+int gpucomp_device(const char *kind, const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error)
+{
+    struct text asked = gcrt_text(kind ? kind : "");
+    bool hip = gcrt_same(asked, gcrt_text("hip"));
+    gcrt_clear(error);
+    if (!info || info->size < GCRT_END(gpucomp_device_info, gpu))
+        return gcrt_fail(error, GCRT_WRONG_CALL, "gpucomp_device: a structure whose size is set expected");
+    if (gcrt_same(asked, gcrt_text("opencl")))
+        return gpucomp_opencl_device(library, number, info, error);
+    if (hip || gcrt_same(asked, gcrt_text("cuda")))
+        return gcrt_gpu_device(hip, library, number, info, error);
+    return gcrt_fail(error, GCRT_WRONG_CALL, "gpucomp_device: opencl, cuda or hip expected, found %s", QUOTE(asked));
+}
+
 static gpucomp_axis axis_of(const struct dim *dim)
 {
     return (gpucomp_axis){dim->name.at, dim->low, dim->high, dim->multiple};

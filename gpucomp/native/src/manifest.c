@@ -87,15 +87,15 @@ static const struct spec BOX = LISTED(MAP_SIZE, int64_t, 0, 5), EXTENTS = LISTED
 static const struct spec CORNERS = LISTED(CORNER, int64_t, 0, 5), OPEN_CORNERS = LISTED(OPEN_CORNER, struct number, 0, 5);
 static const struct spec MAP_TYPE = ONE_OF(MAP_TYPES, COUNT(MAP_TYPES));
 static const struct field MAP_FIELDS[] = {
-    {"parameter", &PARAMETER, NOWHERE, false}, {"dtype", &MAP_TYPE, NOWHERE, false},
-    {"extents", &EXTENTS, NOWHERE, false},     {"strides", &EXTENTS, NOWHERE, false},
-    {"box", &BOX, NOWHERE, false},             {"element_strides", &BOX, NOWHERE, false},
-    {"swizzle", &SWIZZLE, NOWHERE, false},     {"channels", &PIXELS, NOWHERE, false},
-    {"pixels", &PIXELS, NOWHERE, false},       {"lower", &CORNERS, NOWHERE, false},
-    {"upper", &OPEN_CORNERS, NOWHERE, false},  {"offset", &OPEN_SIZE, NOWHERE, false},
+    {"parameter", &PARAMETER, AT(tensor_map, parameter), false}, {"dtype", &MAP_TYPE, AT(tensor_map, dtype), false},
+    {"extents", &EXTENTS, AT(tensor_map, extents), false},       {"strides", &EXTENTS, AT(tensor_map, strides), false},
+    {"box", &BOX, AT(tensor_map, box), false},                   {"element_strides", &BOX, AT(tensor_map, steps), false},
+    {"swizzle", &SWIZZLE, AT(tensor_map, swizzle), false},       {"channels", &PIXELS, AT(tensor_map, channels), false},
+    {"pixels", &PIXELS, AT(tensor_map, pixels), false},          {"lower", &CORNERS, AT(tensor_map, lower), false},
+    {"upper", &OPEN_CORNERS, AT(tensor_map, upper), false},      {"offset", &OPEN_SIZE, AT(tensor_map, offset), false},
 };
 static const struct spec MAP = RECORD_OF(MAP_FIELDS);
-static const struct spec MAPS = {.form = LIST, .high = 16, .element = &MAP, .bytes = 1};
+static const struct spec MAPS = {.form = LIST, .high = 16, .element = &MAP, .bytes = sizeof(struct tensor_map)};
 
 static const struct spec GROUPS = LISTED(OPEN_COUNT, struct number, 3, 3), ITEM = NUMBER(1, 65536);
 static const struct spec ITEM_COUNTS = LISTED(ITEM, int64_t, 3, 3), SHARED = NUMBER(0, (int64_t)1 << 24);
@@ -107,12 +107,12 @@ static const struct field KERNEL_FIELDS[] = {
     {"name", &KEY_SPEC, AT(kernel, name), false},       {"language", &LANGUAGE, AT(kernel, language), false},
     {"source", &KEY_SPEC, AT(kernel, source), false},   {"binary", &KEY_SPEC, AT(kernel, binary), false},
     {"groups", &GROUPS, AT(kernel, groups), false},     {"items", &ITEM_COUNTS, AT(kernel, items), false},
-    {"shared", &SHARED, NOWHERE, false},                {"family", &TEXT_SPEC, AT(kernel, family), false},
+    {"shared", &SHARED, AT(kernel, shared), false},     {"family", &TEXT_SPEC, AT(kernel, family), false},
     {"label", &TEXT_SPEC, NOWHERE, false},              {"tier", &TEXT_SPEC, NOWHERE, false},
     {"schedule", &SCHEDULE, NOWHERE, false},            {"tensor_maps", &MAPS, AT(kernel, tensor_maps), false},
-    {"programmatic", &FLAG_SPEC, NOWHERE, false},       {"operations", &WORK_SPEC, NOWHERE, false},
-    {"traffic", &WORK_SPEC, NOWHERE, false},            {"arithmetic", &ARITHMETIC, NOWHERE, false},
-    {"numbers", &GIVEN_SPEC, AT(kernel, numbers), true},
+    {"programmatic", &FLAG_SPEC, AT(kernel, programmatic), false},
+    {"operations", &WORK_SPEC, NOWHERE, false},         {"traffic", &WORK_SPEC, NOWHERE, false},
+    {"arithmetic", &ARITHMETIC, NOWHERE, false},        {"numbers", &GIVEN_SPEC, AT(kernel, numbers), true},
 };
 
 static const struct spec LAUNCH_KERNEL = NUMBER(-1, MOST_ITEMS), ATTRIBUTES = {.form = TABLE, .element = &ATTRIBUTE_SPEC};
@@ -485,8 +485,11 @@ int gcrt_read(struct reader *reader, const struct spec *spec, const struct json 
     case SIZED: return read_sized(reader, spec, json, where, to);
     case WORK: return read_work(reader, json, where);
     case FLAG:
-        if (json->kind == JSON_TRUE || json->kind == JSON_FALSE)
+        if (json->kind == JSON_TRUE || json->kind == JSON_FALSE) {
+            if (to)
+                *(bool *)to = json->kind == JSON_TRUE;
             return 0;
+        }
         return gcrt_refuse(reader->error, where, "true or false expected, found %s", QUOTE_JSON(json));
     case CHOICE: return read_choice(reader, spec, json, where, to);
     case LIST: return read_list(reader, spec, json, where, to);

@@ -257,14 +257,8 @@ static int refuse_others(struct loading *loading)
     const struct plan *plan = &model->programs->plan;
     char names[400] = "";
     size_t at = 0;
-    model->engine = plan->device == ON_CPU ? &gcrt_processor : plan->device == ON_OPENCL ? &gcrt_opencl : NULL;
+    model->engine = plan->device == ON_CPU ? &gcrt_processor : plan->device == ON_OPENCL ? &gcrt_opencl : &gcrt_gpu;
     model->keep_mapped = model->keep_mapped || plan->device != ON_CPU; /* a device has them in memory of its own */
-    if (!model->engine)
-        return gcrt_fail(loading->error, GCRT_ONLY_PYTHON,
-                         "%s is compiled for %.100s, and this library runs models for cpu and opencl: compile it for one of "
-                         "these",
-                         PATH(loading),
-                         plan->target.at);
     if (gcrt_member(&loading->container, "", gcrt_text(DYNAMIC_MODEL)))
         return gcrt_fail(loading->error, GCRT_ONLY_PYTHON,
                          "%s has a part whose shapes depend on values, which only Python runs (gpucomp inspect lists it)",

@@ -64,6 +64,9 @@ struct gpucomp_model {
     int64_t *state_outputs; /* which output a state becomes, -1 in place */
 };
 
+/* See gpucomp_device: for HIP, or for CUDA. */
+int gcrt_gpu_device(bool hip, const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error);
+
 /* Read the weights of all plans: where each is in `member`. GPC7004 unless it holds exactly these. */
 int gcrt_weights(gpucomp_model *model, const struct member *member, gpucomp_error *error);
 

@@ -1,9 +1,9 @@
-/* In a library for the processor alone: what it says of OpenCL. */
+/* In a library without OpenCL: what it says of it. */
 #include "context.h"
 
 static int refuse(gpucomp_error *error)
 {
-    return gcrt_fail(error, GCRT_ONLY_PYTHON, "this library runs models for cpu alone: build it with -DGPUCOMP_OPENCL=ON");
+    return gcrt_fail(error, GCRT_ONLY_PYTHON, "this library does not run models for OpenCL: build it with -DGPUCOMP_OPENCL=ON");
 }
 
 static int open_all(gpucomp_model *model, const struct container *container, gpucomp_error *error)

@@ -33,7 +33,19 @@ struct kernel {
     struct list items;   /* int64_t */
     struct list numbers; /* struct number_given */
     struct list tensor_maps;
+    int64_t shared; /* bytes of dynamic shared memory */
+    bool programmatic; /* it waits by itself for the launches before it */
 };
+
+/* See gpucomp/artifact/tensor_map.py. */
+struct tensor_map {
+    int64_t parameter, dtype, swizzle, channels, pixels; /* dtype: enum map_type */
+    struct list extents, strides, upper; /* struct number */
+    struct list box, steps, lower; /* int64_t */
+    struct number offset;
+};
+enum map_type { MAP_F16, MAP_BF16, MAP_F32, MAP_TF32, MAP_I8 };
+#define MOST_MAP_AXES 5
 
 struct number_given {
     int64_t kind; /* enum given */

@@ -63,9 +63,9 @@ int gcrt_program(gpucomp_model *model, struct program *program, gpucomp_error *e
 {
     const struct plan *plan = &program->plan;
     program->rows = plan->launches.count;
-    for (size_t k = 0; k < plan->kernels.count; k++)
+    for (size_t k = 0; k < plan->kernels.count && plan->device != ON_CUDA; k++)
         if (ITEMS(plan->kernels, struct kernel)[k].tensor_maps.count)
-            return wrong_plan(error, "a processor has no tensor maps: kernel", ITEMS(plan->kernels, struct kernel)[k].name);
+            return wrong_plan(error, "only GPUs of CUDA have tensor maps: kernel", ITEMS(plan->kernels, struct kernel)[k].name);
     if (!(program->number_starts = gcrt_new(&model->store, plan->kernels.count, sizeof *program->number_starts)))
         return gcrt_no_memory(error);
     for (size_t k = 0; k < plan->kernels.count; k++) {

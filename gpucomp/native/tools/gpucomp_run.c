@@ -4,7 +4,7 @@
  *     gpucomp-run model.gpuc --input x=x.npy --output y=y.npy        one run
  *     gpucomp-run model.gpuc --input x=x.npy --bench 100             latency of 100 runs after one that warms up
  *     gpucomp-run model.gpuc --steps 10                              ten runs on the same inputs, which a state goes on from
- *     gpucomp-run --devices                                          the OpenCL devices of this machine
+ *     gpucomp-run --devices                                          the devices of OpenCL, CUDA and HIP of this machine
  *     gpucomp-run model.gpuc --device 1 --cache folder --bench 100   on one of them; where compiled kernels are kept
  *
  * An input without a file gets zeros, of the smallest sizes that the model allows. Exit status: 0, 1 if the model or a file is
@@ -92,12 +92,17 @@ static int describe(const gpucomp_model *model)
 
 static int list_devices(void)
 {
-    gpucomp_error error = GPUCOMP_ERROR_INIT;
+    static const char *const kinds[] = {"opencl", "cuda", "hip"};
+    gpucomp_error first = GPUCOMP_ERROR_INIT, error = GPUCOMP_ERROR_INIT;
     gpucomp_device_info info = {.size = sizeof info};
-    size_t number = 0;
-    for (; gpucomp_opencl_device(NULL, number, &info, &error) == 0; number++)
-        printf("%zu  %s (%s, driver %s%s)\n", number, info.name, info.platform, info.driver, info.gpu ? ", GPU" : "");
-    return number ? 0 : fail(error.text, "devices");
+    size_t found = 0;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        for (size_t number = 0; gpucomp_device(kinds[k], NULL, number, &info, &error) == 0; number++, found++)
+            printf("%s %zu  %s (%s, driver %s%s)\n", kinds[k], number, info.name, info.platform, info.driver,
+                   info.gpu ? ", GPU" : "");
+        first = k ? first : error;
+    }
+    return found ? 0 : fail(first.text, "devices");
 }
 
 /* The file of NAME=FILE for this name, or NULL. */
