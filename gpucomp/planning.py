@@ -241,11 +241,11 @@ def make_open_plan(
     with assuming(conditions):
         plan, weights, builder = _planned(graph, steps, rendered, target, precision, keep_fp32)
     kernels, choices = list(plan.kernels), []
+    memory_of = {item.source.name: item.source.geometry for item in rendered.values()}
     for name, (found, items) in variants.items():
         if name not in builder.kernels:  # its results have no elements
             continue
-        kernel, own = builder.kernels[name], []
-        memory = next(item.source.geometry for item in items if item.source.name == name)
+        kernel, own, memory = builder.kernels[name], list[int](), memory_of[name]
         for item in items:
             geometry = item.source.geometry  # a launch has the same arguments, whichever variant it runs
             assert same(geometry.workspace_bytes, memory.workspace_bytes)

@@ -17,19 +17,18 @@ from tests.fake_driver.driver import CALLBACK, POINTER
 from tests.fake_hip.runtime import LAUNCH_FAILED, FakeHip
 
 Model = Executable | artifact.Contents | Path
-WAVES = {"gfx90a": 64, "gfx1100": 32}
-_COMPILED: dict[str, CudaOnCpu] = {}  # by the lanes of a wave, and the text
+_COMPILED: dict[tuple[str, str], CudaOnCpu] = {}  # by AMD's set of instructions, or none, and the text
 
 
 def kernels_of(model: Model) -> dict[str, CudaOnCpu]:
     """The kernels of a model, or of a file, by name. Those of its sets of sizes have the same names: see ``play``."""
     model = artifact.load(model) if isinstance(model, Path) else model
-    wave = WAVES.get(model.plan.arch, 0)
+    arch = model.plan.arch if model.plan.arch.startswith("gfx") else ""
     found = {kernel.name: model.sources[kernel.source] for kernel in model.plan.kernels}
-    missing = [(text, name) for name, text in found.items() if f"{wave}{text}" not in _COMPILED]
-    for (text, _), made in zip(missing, compile_many(missing, wave=wave) if missing else [], strict=True):
-        _COMPILED[f"{wave}{text}"] = made
-    return {name: _COMPILED[f"{wave}{text}"] for name, text in found.items()}
+    missing = [(text, name) for name, text in found.items() if (arch, text) not in _COMPILED]
+    for (text, _), made in zip(missing, compile_many(missing, arch=arch) if missing else [], strict=True):
+        _COMPILED[arch, text] = made
+    return {name: _COMPILED[arch, text] for name, text in found.items()}
 
 
 def maps_of(model: Model) -> dict[str, tuple[TensorMap, ...]]:
