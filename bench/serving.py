@@ -1,6 +1,7 @@
 """Many requests at once on one processor: requests a second of gpucomp and of engines beside it, and what a run costs around.
 
     python -m bench.serving                              # eight models, two threads
+    python -m bench.serving model.onnx --threads 1       # a file of your own
     python -m bench.serving magika minilm --seconds 5 --markdown serving.md
     python -m bench.serving --stress 100000              # runs from eight threads, many cancelled: every result must be right
 
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 import gpucomp
 from bench import packages
@@ -151,11 +153,16 @@ def answer(request: Request) -> list[Any]:
     return list(found.values() if isinstance(found, Mapping) else found)
 
 
+def is_file(name: str) -> bool:
+    return name.endswith(".onnx")
+
+
 def measure(name: str, engines: Sequence[str], threads: int, seconds: float) -> dict[str, Any]:
-    proto = packages.fixed(packages.MODELS[name])
+    proto = onnx.load(name) if is_file(name) else packages.fixed(packages.MODELS[name])
     inputs = packages.inputs(proto)
     exe = gpucomp.compile(proto, target="cpu")
-    found: dict[str, Any] = {"model": name, "around": around(exe, inputs), "memory": memory(exe, inputs)}
+    model = Path(name).parent.name if Path(name).stem == "model" else Path(name).stem
+    found: dict[str, Any] = {"model": model, "around": around(exe, inputs), "memory": memory(exe, inputs)}
     weights = sum(array.nbytes for array in exe.weights.values())
     ready = {engine: ENGINES[engine](proto, inputs, threads) for engine in engines}
     apart = {engine: differs(ways, ready["gpucomp"]) for engine, ways in ready.items()}
@@ -219,7 +226,9 @@ def text(row: Mapping[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("bench.serving", __doc__)
     every = ", ".join(packages.MODELS)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {every} (default: {', '.join(CHOSEN)})")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help=f"an .onnx file, or of: {every} (default: {', '.join(CHOSEN)})"
+    )
     parser.add_argument("--threads", type=int, default=2, help="of each engine in all")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each round")
     parser.add_argument("--peers", default=",".join(PEERS), metavar="NAMES", help=f"of: {', '.join(PEERS)}")
@@ -235,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             + ", ".join(f"{n} {how}" for how, n in sorted(ended.items()))
         )
         return int("wrong" in ended)
-    if unknown := sorted(set(options.models) - set(packages.MODELS)):
+    if unknown := sorted({name for name in options.models if not is_file(name)} - set(packages.MODELS)):
         parser.error(f"no model {unknown[0]!r}: one of {', '.join(packages.MODELS)} expected")
     engines = engines_here(parser, options.peers, PEERS)
     rows, lines = [], []

@@ -132,12 +132,13 @@ class Context:
         *,
         outputs: Mapping[str, object] | str = NONE,
         timeout: float | None = None,
+        stream: Any = None,
     ) -> Pending:
         """As ``Executable.run_async``. Runs of one context happen one after the other, in the order of the calls."""
 
         def run(stop: Stop) -> dict[str, Any]:
             with self._busy:
-                return self._run(inputs, outputs, stop, None)
+                return self._run(inputs, outputs, stop, stream)
 
         if self._lanes is None:
             raise UsageError("this context is closed; a new one expected: exe.context()", code="GPC2037")

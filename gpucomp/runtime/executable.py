@@ -307,13 +307,16 @@ class Executable:
         *,
         outputs: Mapping[str, object] | str = NONE,
         timeout: float | None = None,
+        stream: Any = None,
     ) -> Pending:
         """As ``run``, but returns at once: ``result()`` or ``await`` gives the outputs, and ``cancel()`` ends the run.
 
         Runs begin in the order of the calls, as many side by side as ``run`` has. The arrays of ``inputs`` must not change before
-        the end, and those on a GPU must be complete. Errors of the inputs are the result's too.
+        the end, and those on a GPU must be complete, or be so in the order of ``stream``. The run comes after what ``stream`` was
+        given before this call, and what it is given after ``result()`` comes after the run. Errors of the inputs are the
+        result's too.
         """
-        return begin(self._threads, timeout, lambda stop: self._run(inputs, self._wanted(outputs, None, stop, None)))
+        return begin(self._threads, timeout, lambda stop: self._run(inputs, self._wanted(outputs, None, stop, stream)))
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:

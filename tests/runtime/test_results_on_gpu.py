@@ -161,6 +161,20 @@ def test_with_a_stream_nobody_waits_but_the_stream(exe, cupy):
         np.testing.assert_array_equal(memory, answer(X * np.float32(scale))["y"])
 
 
+@pytest.mark.parametrize("of_a_context", [False, True])
+def test_a_run_that_goes_on_beside_its_caller_is_in_the_order_of_a_stream(exe, cupy, of_a_context):
+    stream = cupy.cuda.Stream(non_blocking=True)
+    begin = exe.context().run_async if of_a_context else exe.run_async
+    for scale in (1, 2, 3):
+        x = on_device(cupy, X * np.float32(scale), stream)  # not there yet
+
+        found = begin({"x": x}, outputs="device", stream=stream).result(60)
+
+        stream.synchronize()
+        memory = cupy.driver.memory(found["y"].data.ptr, SIZE).view(np.float32).reshape(ROWS, COLUMNS)
+        np.testing.assert_array_equal(memory, answer(X * np.float32(scale))["y"])
+
+
 def test_inputs_from_the_host_wait_for_the_run_that_reads_those_before(exe, cupy):
     stream = cupy.cuda.Stream(non_blocking=True)
     found = [exe.run({"x": X * np.float32(k)}, outputs="device", stream=stream)["y"] for k in range(1, 5)]
