@@ -61,6 +61,14 @@ PRIMES = tuple(p for p in range(2, 256) if all(p % d for d in range(2, math.isqr
 # the dtypes of each engine on each target; ``tf32`` and ``3xtf32`` are f32 with arithmetic that may round
 SIMT = ("f32", "f16", "bf16", "f64", "i8", "i32")
 FLOATS = ("f32", "f16", "bf16")
+IN_EVERY_LANGUAGE: dict[str, tuple[str, ...]] = {
+    "rowwise": (*FLOATS, "f64", "i32", "u8"),
+    "scan": (*FLOATS, "f64", "i32", "i64"),
+    "scatter": ("f32", "f16", "i32", "u8"),
+    "pool": (*FLOATS, "u8"),
+    "pool/window": (*FLOATS, "u8"),
+    "attention/simt": FLOATS,
+}
 CELLS: dict[str, dict[str, tuple[str, ...]]] = {
     "sm_80": {
         "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
@@ -85,12 +93,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "contraction/stem_mma": ("f16", "bf16", "tf32", "3xtf32"),
         "contraction/separable_simt": ("f32",),
         "contraction/separable_mma": ("f16", "bf16", "3xtf32"),  # not tf32, which rounds values that are computed first
-        "rowwise": (*FLOATS, "f64", "i32", "u8"),
-        "scan": (*FLOATS, "f64", "i32", "i64"),
-        "scatter": ("f32", "f16", "i32", "u8"),
-        "pool": (*FLOATS, "u8"),
-        "pool/window": (*FLOATS, "u8"),
-        "attention/simt": FLOATS,
+        **IN_EVERY_LANGUAGE,
         "attention/mma": ("f16", "bf16", "tf32", "3xtf32"),
     },
     "sm_75": {"contraction/simt": ("f32", "f16", "f16-tail"), "contraction/mma": ("f16", "i8", "f16-tail")},
@@ -112,12 +115,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "contraction/winograd": ("f32",),
         "contraction/stem_simt": FLOATS,
         "contraction/separable_simt": ("f32",),
-        "rowwise": (*FLOATS, "f64", "i32", "u8"),
-        "scan": (*FLOATS, "f64", "i32", "i64"),
-        "scatter": ("f32", "f16", "i32", "u8"),
-        "pool": (*FLOATS, "u8"),
-        "pool/window": (*FLOATS, "u8"),
-        "attention/simt": FLOATS,
+        **IN_EVERY_LANGUAGE,
         "tile_transform": ("f32", "f16"),
     },
     "gfx90a": {"contraction/amd": ("f32", "f16", "i8")},
@@ -135,12 +133,7 @@ HIP: dict[str, tuple[str, ...]] = {
     "contraction/gemv": SIMT,
     "contraction/winograd": ("f32",),
     "contraction/stem_simt": FLOATS,
-    "rowwise": (*FLOATS, "f64", "i32", "u8"),
-    "scan": (*FLOATS, "f64", "i32", "i64"),
-    "scatter": ("f32", "f16", "i32", "u8"),
-    "pool": (*FLOATS, "u8"),
-    "pool/window": (*FLOATS, "u8"),
-    "attention/simt": FLOATS,
+    **IN_EVERY_LANGUAGE,
 }
 MATRIX_CORES = {
     "gfx90a": ("f32", "f16", "i8"),

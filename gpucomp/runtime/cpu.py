@@ -286,7 +286,7 @@ class CpuProgram:
                 done = True
                 return self._results(how.outputs)
             finally:
-                if not done:  # as after an interrupt from the keyboard
+                if not done:  # stopped, or interrupted from the keyboard
                     self._reset_counters()
                 workers.give(seats)
                 for one in self._used:  # the caller's
@@ -298,10 +298,8 @@ class CpuProgram:
         with stop.during(partial(words.__setitem__, HALT, 1), partial(words.__setitem__, HALT, 0)):
             for segment in self._launches.segments:
                 if words[HALT]:
-                    break
+                    return
                 self._run_segment(segment)  # not briefly: others must be able to say that it is to stop
-            if words[HALT]:
-                self._reset_counters()
 
     def _reset_counters(self) -> None:
         """Tasks that were left out have not counted."""

@@ -37,6 +37,7 @@ from gpucomp.codegen.llvm.attention.decode_space import (
 )
 from gpucomp.codegen.llvm.attention.parts import Scratch, columns_seen, parts_of, store_means
 from gpucomp.codegen.llvm.contraction.operands import Rows
+from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir import arithmetic
 from gpucomp.codegen.llvm.ir import math as vector_math
 from gpucomp.codegen.llvm.ir.builder import I1, I64, Type, Value
@@ -54,7 +55,6 @@ from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 FEW = "few"  # how the function of ``few_rows`` is called, behind the kernel's name
-LINE_BYTES = 64  # of the cache
 FEW_KEYS = 64  # whose weights are kept at a time in ``few_rows``: their values are read again for each row
 
 
@@ -280,7 +280,7 @@ class _Few(Scratch):
         with code.loop(0, count) as k:
             bound = {**self.bound, self.parts.cols: column + k}
             start = self.entry.printer(program, bound, 0, None).value(program.results[0]) * nbytes
-            for line in range(0, extent * nbytes, LINE_BYTES):
+            for line in range(0, extent * nbytes, LINE):
                 code.prefetch(code.gep(memory, start + line, "i8"), far=True)
 
     def _dots_of(self, row: Value, n0: Value, j: Value) -> None:
