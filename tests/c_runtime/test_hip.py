@@ -19,7 +19,8 @@ from testing.cuda_on_cpu.harness import hip_compiler
 from tests.c_runtime import models
 from tests.c_runtime.gpus import EmulatedHip
 from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
-from tests.c_runtime.models import any_size, any_size_declared, any_size_feed, filtered, fixed, generator, tokens
+from tests.c_runtime.models import any_size, any_size_declared, any_size_feed, filtered, fixed, generator
+from tests.c_runtime.state_checks import check_a_state_made_anew, check_states_that_grow
 from tests.c_runtime.test_refusals import SANITIZED
 from tests.runtime.test_repeats import recurrence
 
@@ -111,34 +112,12 @@ def test_a_loop_moves_addresses_and_copies_what_is_not_aligned(opened):
 
 def test_states_that_grow(opened):
     exe, path = generator(GPU)
-    model, python = in_c(path, opened(path)), exe.context()
-    context, second = model.context(), model.context()
-
-    for count in (3, 1):
-        feed = tokens(count, 2)
-        assert same_bits(context.run(feed), python.run(feed))
-        assert context.rows(0) == python.rows[models.PAST[0]]
-    kept = [context.save(number) for number in range(len(model.states))]
-    for number, info in enumerate(model.states):
-        assert (kept[number] == python.save()[info.name.decode()]).all()
-        second.restore(number, kept[number])
-    feed = tokens(1, 2)
-    wanted = context.run(feed)
-    assert same_bits(second.run(feed), wanted)
-    context.call("gpucomp_rewind", ctypes.c_int64(4))
-    assert same_bits(context.run(feed), wanted)
+    check_states_that_grow(in_c(path, opened(path)), exe.context(), (3, 1), 1)
 
 
 def test_a_state_that_each_run_makes_anew(opened):
     exe, path = filtered(GPU)
-    context, python = in_c(path, opened(exe)).context(), exe.context()
-    feeds = [{"x": models.RNG.standard_normal((2, 16)).astype(np.float32)} for _ in range(3)]
-    first = [context.run(feed) for feed in feeds]
-
-    assert all(same_bits(found, python.run(feed)) for found, feed in zip(first, feeds, strict=True))
-    assert (context.save(0) == python.save()["h"]).all()
-    context.call("gpucomp_reset")
-    assert same_bits(context.run(feeds[0]), first[0])
+    check_a_state_made_anew(in_c(path, opened(exe)), exe.context(), 3)
 
 
 def test_contexts_share_weights_and_run_side_by_side(opened):

@@ -1,6 +1,5 @@
 """The C runtime on OpenCL devices gives the bits that Python does there, and keeps what a driver compiled."""
 
-import ctypes
 import os
 import re
 import subprocess
@@ -13,9 +12,9 @@ import pytest
 from gpucomp.runtime import artifact
 from gpucomp.runtime.executable import Executable
 from gpucomp.targets import opencl
-from tests.c_runtime import models
 from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
-from tests.c_runtime.models import any_size, any_size_declared, any_size_feed, filtered, fixed, generator, tokens
+from tests.c_runtime.models import any_size, any_size_declared, any_size_feed, filtered, fixed, generator
+from tests.c_runtime.state_checks import check_a_state_made_anew, check_states_that_grow
 
 POCL = "opencl:pocl"
 TOOLS = [NATIVE / "tools" / "gpucomp_run.c", NATIVE / "tools" / "npy.c", *SOURCES]
@@ -82,36 +81,14 @@ def test_sizes_of_their_own_programs(tmp_path):
 
 def test_states_that_grow():
     exe, path = generator(POCL)
-    model, python = Model(path), exe.context()
-    context, second = model.context(), model.context()
-
-    for count in (5, 1, 1, 7, 1, 3):
-        feed = tokens(count, 2)
-        assert same_bits(context.run(feed), python.run(feed))
-        assert context.rows(0) == python.rows[models.PAST[0]]
-    kept = [context.save(number) for number in range(len(model.states))]
-    for number, info in enumerate(model.states):
-        assert (kept[number] == python.save()[info.name.decode()]).all()
-        second.restore(number, kept[number])
-    feed = tokens(2, 2)
-    wanted = context.run(feed)
-    assert same_bits(second.run(feed), wanted)
-    context.call("gpucomp_rewind", ctypes.c_int64(18))
-    assert same_bits(context.run(feed), wanted)
+    context = check_states_that_grow(Model(path), exe.context(), (5, 1, 1, 7, 1, 3), 2)
     context.call("gpucomp_reset")
     assert context.rows(0) == 0
 
 
 def test_a_state_that_each_run_makes_anew():
     exe, path = filtered(POCL)
-    context, python = Model(path).context(), exe.context()
-    feeds = [{"x": models.RNG.standard_normal((2, 16)).astype(np.float32)} for _ in range(5)]
-    first = [context.run(feed) for feed in feeds]
-
-    assert all(same_bits(found, python.run(feed)) for found, feed in zip(first, feeds, strict=True))
-    assert (context.save(0) == python.save()["h"]).all()
-    context.call("gpucomp_reset")
-    assert same_bits(context.run(feeds[0]), first[0])
+    check_a_state_made_anew(Model(path), exe.context(), 5)
 
 
 def test_contexts_of_one_model_run_side_by_side():

@@ -22,6 +22,7 @@ from tests.c_runtime.models import (
     rows_of_any_number,
     tokens,
 )
+from tests.c_runtime.state_checks import check_a_state_made_anew
 
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C compiler")
 SIZES = [(1, 4, 1), (5, 64, 90), (2, 8, 33), (1, 4, 1), (3, 64, 17)]
@@ -115,14 +116,7 @@ def test_rewound_and_restored_states():
 
 def test_a_state_that_each_run_makes_anew():
     exe, path = filtered()
-    context, python = Model(path).context(), exe.context()
-    feeds = [{"x": models.RNG.standard_normal((2, 16)).astype(np.float32)} for _ in range(5)]
-    first = [context.run(feed) for feed in feeds]
-
-    assert all(same_bits(found, python.run(feed)) for found, feed in zip(first, feeds, strict=True))
-    assert (context.save(0) == python.save()["h"]).all()
-    context.call("gpucomp_reset")
-    assert same_bits(context.run(feeds[0]), first[0])
+    check_a_state_made_anew(Model(path), exe.context(), 5)
 
 
 def test_a_full_state():
