@@ -14,8 +14,8 @@ after flash decoding (Dao et al., 2023). So few heads do not leave most threads 
 There are too few rows to fill a vector's lanes, so both products run along memory instead. They convert keys and values
 as they read them.
 
-Where each run decides the number of rows, this is a function that the other engine calls for tasks of few rows. They then
-take turns in the product with the values, which the first-level cache holds.
+Where each run decides the number of rows, this is a function that the other engine calls for tasks of few rows. Heads that
+share keys and values then read them together, and groups of such rows take turns at a block, which a cache holds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from gpucomp.codegen.llvm.attention.decode_space import (
@@ -55,6 +56,7 @@ from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 FEW = "few"  # how the function of ``few_rows`` is called, behind the kernel's name
+OTHER_REGISTERS = 3  # than those of products' sums
 FEW_KEYS = 64  # whose weights are kept at a time in ``few_rows``: their values are read again for each row
 
 
@@ -81,6 +83,8 @@ class _Few(Scratch):
             self.n = smallest(self.n, smallest(self.m, parts.last_rows) + parts.causal)
         self.row = self.entry.last if most else self.code.integer(0)
         room = self.room = most or self.m
+        self.together = rows_together(self.m) if most else self.m
+        self.registers = target.limits.registers
         self.bound: dict[Expr, LaneValue] = {}
         self.queries, self.sums = self._room(room * d.head), self._room(room * d.means)
         self.weights = self._room(room * d.pitch)
@@ -179,11 +183,17 @@ class _Few(Scratch):
             self._dots(n0, count)
             with code.loop(0, self.rows) as row:
                 self._weigh(row, n0, count)
-            if self.part:
-                with code.loop(0, self.rows) as row:
-                    self._means(n0, count, [row])
-            else:
-                self._means(n0, count, range(self.m))
+            with self._some_rows() as rows:
+                self._means(n0, count, rows)
+
+    @contextmanager
+    def _some_rows(self) -> Iterator[Sequence[Value | int]]:
+        """All rows, so many at a time as read keys and values together. What is past the last row repeats it."""
+        if not self.part:
+            yield range(self.m)
+            return
+        with self.code.loop(0, self.rows, self.together) as first:
+            yield [first, *(self.code.minimum(first + k, self.rows - 1) for k in range(1, self.together))]
 
     def _finish(self) -> None:
         """Divide by the totals, and store."""
@@ -263,8 +273,11 @@ class _Few(Scratch):
         code, parts, lanes = self.code, self.parts, self.lanes
         with code.loop(0, count, lanes) as j:
             self._fetch(parts.value_rows, n0 + j, lanes, parts.values.extent)
-            with code.loop(0, self.rows) as row:
-                self._dots_of(row, n0, j)
+            columns = [n0 + j + lane for lane in range(lanes)]
+            if not self._is_even():
+                columns = [code.minimum(column, parts.cols.extent - 1) for column in columns]
+            with self._some_rows() as rows:
+                self._dots_of(rows, columns, j)
 
     def _fetch(self, place: Rows | None, column: Value, count: int, extent: int) -> None:
         """Fetches what is soon read of ``count`` keys or values from ``column`` on into the second-level cache.
@@ -283,26 +296,40 @@ class _Few(Scratch):
             for line in range(0, extent * nbytes, LINE):
                 code.prefetch(code.gep(memory, start + line, "i8"), far=True)
 
-    def _dots_of(self, row: Value, n0: Value, j: Value) -> None:
-        """The products of a row with the vector of keys from ``n0 + j`` on."""
-        code, parts, lanes = self.code, self.parts, self.lanes
-        depth, whole = parts.depth.extent, self._is_even()
-        columns = []
-        for lane in range(lanes):
-            column = n0 + j + lane
-            columns.append(column if whole else code.minimum(column, parts.cols.extent - 1))
-        dots = [code.slot(self.vector) for _ in columns]
-        for dot in dots:
+    def _dots_of(self, rows: Sequence[Value | int], columns: Sequence[Value], j: Value) -> None:
+        """The products of ``rows`` with the keys of ``columns``, a vector from ``j`` on.
+
+        So many keys at a time as the registers have sums for: a key is read, and converted, once for all rows.
+        """
+        lanes, keys = self.lanes, self.lanes
+        while keys > 1 and keys * len(rows) > self.registers - OTHER_REGISTERS:
+            keys //= 2
+        sums: list[list[Value]] = [[] for _ in rows]
+        for first in range(0, lanes, keys):
+            for found, dots in zip(sums, self._products(rows, columns[first : first + keys]), strict=True):
+                found.append(sums_of(dots))
+        for row, found in zip(rows, sums, strict=True):
+            self._store(sums_of(found, keys), self.weights, j + row * self.d.pitch)
+
+    def _products(self, rows: Sequence[Value | int], columns: Sequence[Value]) -> list[list[Value]]:
+        """For each row, a vector of each column whose lanes add up to their product."""
+        code, parts = self.code, self.parts
+        dots = [[code.slot(self.vector) for _ in columns] for _ in rows]
+        for dot in chain(*dots):
             dot.set(code.const(0.0, self.vector))
 
         def chunk(at: Value, mask: Value | None) -> None:
-            query = self._load(self.queries, row * self.d.head + at)
-            for dot, column in zip(dots, columns, strict=True):
+            keys = []
+            for column in columns:
                 place: dict[Expr, LaneValue] = {parts.cols: column, parts.depth: Affine(at, 1)}
-                dot.set(self._element(self.key, parts.k.dtype, place, mask).muladd(query, dot.get()))
+                keys.append(self._element(self.key, parts.k.dtype, place, mask))
+            for row, line in zip(rows, dots, strict=True):
+                query = self._load(self.queries, at + row * self.d.head)
+                for dot, key in zip(line, keys, strict=True):
+                    dot.set(key.muladd(query, dot.get()))
 
-        self.entry.chunks(0, depth, lanes, chunk, depth)
-        self._store(sums_of([dot.get() for dot in dots]), self.weights, row * self.d.pitch + j)
+        self.entry.chunks(0, parts.depth.extent, self.lanes, chunk, parts.depth.extent)
+        return [[dot.get() for dot in line] for line in dots]
 
     def _weigh(self, row: Value, n0: Value, count: Value) -> None:
         """Turns a row's products into weights, and rescales what was summed with a smaller maximum."""
@@ -386,13 +413,14 @@ class _Few(Scratch):
                 self._store(slot.get(), self.sums, place)
 
 
-def sums_of(vectors: Sequence[Value]) -> Value:
-    """The sum of each vector's lanes: lane i is the sum of vector i. There are as many vectors as lanes.
+def sums_of(vectors: Sequence[Value], done: int = 1) -> Value:
+    """The sum of each vector's lanes: lane i is the sum of vector i, if there are as many vectors as lanes.
 
-    Halves of two vectors are added as one vector.
+    Halves of two vectors are added as one vector. Of fewer vectors, each has as many lanes left, side by side; so vectors have
+    already, if each is of ``done`` others.
     """
-    code, lanes = vectors[0].code, len(vectors)
-    segment = lanes
+    code, lanes = vectors[0].code, vectors[0].type.lanes
+    segment = lanes // done
     while len(vectors) > 1:
         half = segment // 2
         starts = range(0, lanes, segment)
@@ -404,14 +432,20 @@ def sums_of(vectors: Sequence[Value]) -> Value:
     return vectors[0]
 
 
+def rows_together(rows: Size | int) -> int:
+    """How many of ``rows`` that each run decides read keys and values together: heads that share them, so that none is left."""
+    return max(count for count in range(1, MOST_ROWS + 1) if is_zero(rows % count))
+
+
 def few_rows(kernel: Kernel, caller: Entry, lanes: int, splits: int) -> str:
     """The function ``NAME.few`` of at most ``MOST_ROWS`` rows, for a kernel whose number of rows each run decides."""
-    s = few_schedule(caller.target, lanes, splits)
+    s = few_schedule(caller.target, lanes, splits, rows_together(parts_of(kernel).rows.extent))
     return _Few(kernel, s, f"{caller.name}.{FEW}", caller.target, caller, MOST_ROWS).text()
 
 
-def few_schedule(target: Target, lanes: int, splits: int) -> DecodeSchedule:
-    wide = max(w for w in DecodeSchedule.choices("wide") if 2 * w < target.limits.registers)
+def few_schedule(target: Target, lanes: int, splits: int, rows: int) -> DecodeSchedule:
+    """The schedule of ``few_rows``, of which ``rows`` read keys and values together."""
+    wide = max(w for w in DecodeSchedule.choices("wide") if w == 1 or rows * w + w < target.limits.registers)
     return DecodeSchedule(lanes=lanes, tile_n=max(FEW_KEYS, lanes), wide=wide, splits=splits)
 
 
