@@ -2,11 +2,12 @@
 
     python -m bench.decoding                                  # 135M and 0.5B parameters, behind 100 to 8,000 keys
     python -m bench.decoding smollm2_135m --lengths 100 8000 --peers onnxruntime,openvino --markdown decoding.md
+    python -m bench.decoding --states fp16                    # keys and values in 16 bits; so in OpenVINO
 
 The decoders have the sizes of published ones and random weights, in f32. One token is decoded behind so many keys, which are
 random too. gpucomp's context holds keys and values, and a run stores one more row in place. onnxruntime is given them as inputs
 and returns them as outputs, in memory of its choice; OpenVINO holds them as variables (its stateful transformation). The engines
-take turns at each length; the median of their runs counts.
+take turns, and so do the lengths, because a machine's own speed changes; the median of their runs counts.
 
 ``written`` is how many bytes of the states a run has changed, counted by looking at each element; ``a row`` is how many the
 new keys and values have.
@@ -15,6 +16,7 @@ new keys and values have.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -30,6 +32,7 @@ import gpucomp
 from bench.decoder_model import Sizes, decoder
 from bench.options import add_shared, engines_here, openvino_f32, parser_of
 from gpucomp import Dim, config
+from gpucomp.ir.precision import STATES_PRECISIONS
 
 POSITIONS = 8192
 MODELS = {
@@ -56,12 +59,16 @@ def keys_of(s: Sizes, length: int) -> dict[str, np.ndarray]:
 
 
 class Ours:
-    def __init__(self, proto: onnx.ModelProto, s: Sizes, threads: int) -> None:
+    def __init__(self, proto: onnx.ModelProto, s: Sizes, threads: int, states: str) -> None:
         past = Dim("past_sequence_length", 0, s.positions)
         shapes: dict[str, Any] = dict.fromkeys(names_of(s), (1, s.groups, past, s.size))
         begin = time.perf_counter()
         self.exe = gpucomp.compile(
-            proto, target="cpu", shapes={"input_ids": (1, Dim("sequence_length", 1, 1024)), **shapes}, states="auto"
+            proto,
+            target="cpu",
+            shapes={"input_ids": (1, Dim("sequence_length", 1, 1024)), **shapes},
+            states="auto",
+            states_precision=states,
         )
         self.compiled = time.perf_counter() - begin
         self.context = self.exe.context()
@@ -80,7 +87,7 @@ class Ours:
 
 
 class OnnxRuntime:
-    def __init__(self, proto: onnx.ModelProto, s: Sizes, threads: int) -> None:
+    def __init__(self, proto: onnx.ModelProto, s: Sizes, threads: int, states: str) -> None:
         ort = import_module("onnxruntime")
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
@@ -101,13 +108,13 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    def __init__(self, proto: onnx.ModelProto, s: Sizes, threads: int) -> None:
+    def __init__(self, proto: onnx.ModelProto, s: Sizes, threads: int, states: str) -> None:
         ov = import_module("openvino")
         core = ov.Core()
         model = core.read_model(proto.SerializeToString())
         pairs = {name: name.replace("past_key_values", "present") for name in names_of(s)}
         import_module("openvino._offline_transformations").apply_make_stateful_transformation(model, pairs)
-        options = openvino_f32(threads) | {"KV_CACHE_PRECISION": "f32"}
+        options = openvino_f32(threads) | {"KV_CACHE_PRECISION": {"fp32": "f32", "fp16": "f16", "bf16": "bf16"}[states]}
         self.ov = ov
         self.request = core.compile_model(model, "CPU", options).create_infer_request()
 
@@ -121,32 +128,32 @@ class OpenVino:
 ENGINES = {"gpucomp": Ours, "onnxruntime": OnnxRuntime, "openvino": OpenVino}
 
 
-def measure(name: str, peers: list[str], lengths: list[int], threads: int) -> dict[str, Any]:
+def measure(name: str, peers: list[str], lengths: list[int], threads: int, states: str) -> dict[str, Any]:
     s = MODELS[name]
     proto = decoder(s)
-    engines = {one: ENGINES[one](proto, s, threads) for one in ("gpucomp", *peers)}
+    engines = {one: ENGINES[one](proto, s, threads, states) for one in ("gpucomp", *peers)}
     token = np.array([[7]], np.int64)
     row: dict[str, Any] = {"model": name, "parameters": sum(int(np.prod(w.dims)) for w in proto.graph.initializer)}
     row |= {"compile": engines["gpucomp"].compiled, "ms": {}, "differ": 0.0}
-    for length in lengths:
+    times: dict[int, dict[str, list[float]]] = {length: {one: [] for one in engines} for length in lengths}
+    for _, length in itertools.product(range(TURNS), lengths):
         keys = keys_of(s, length)
         steps = {one: engine.step(keys, token) for one, engine in engines.items()}
         logits = {one: np.array(step()) for one, step in steps.items()}  # all behind the same keys
         for one in peers:
             row["differ"] = max(row["differ"], float(np.abs(logits[one] - logits["gpucomp"]).max()))
-        times: dict[str, list[float]] = {one: [] for one in steps}
-        for _ in range(TURNS):
-            for one, step in steps.items():
-                time.sleep(REST_S)
-                for run in range(WARM + RUNS):
-                    begin = time.perf_counter()
-                    step()
-                    if run >= WARM:
-                        times[one].append(1e3 * (time.perf_counter() - begin))
-        row["ms"][length] = {one: float(np.median(found)) for one, found in times.items()}
+        for one, step in steps.items():
+            time.sleep(REST_S)
+            for run in range(WARM + RUNS):
+                begin = time.perf_counter()
+                step()
+                if run >= WARM:
+                    times[length][one].append(1e3 * (time.perf_counter() - begin))
+    for length, found in times.items():
+        row["ms"][length] = {one: float(np.median(runs)) for one, runs in found.items()}
         print(f"{name} behind {length}: " + ", ".join(f"{one} {ms:.2f} ms" for one, ms in row["ms"][length].items()))
     row["written"] = engines["gpucomp"].written(token)
-    row["a row"] = 2 * s.layers * s.groups * s.size * 4
+    row["a row"] = 2 * s.layers * s.groups * s.size * (4 if states == "fp32" else 2)
     return row
 
 
@@ -176,12 +183,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS), help="keys before the token")
     parser.add_argument("--peers", default=",".join(PEERS), metavar="A,B", help=f"of {', '.join(PEERS)}")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="of each engine")
+    parser.add_argument("--states", choices=STATES_PRECISIONS, default="fp32", help="how keys and values are kept")
     add_shared(parser, "--markdown")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to this file")
     options: argparse.Namespace = parser.parse_args(arguments)
     _, *peers = engines_here(parser, options.peers, PEERS)
     with config.using(threads=options.threads):
-        rows = [measure(name, peers, options.lengths, options.threads) for name in options.models]
+        rows = [measure(name, peers, options.lengths, options.threads, options.states) for name in options.models]
     text = table(rows)
     print(text)
     if options.json is not None:

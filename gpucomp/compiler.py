@@ -36,7 +36,7 @@ from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
 from gpucomp.planning import Rendered, RenderedVariants, make_open_plan, make_plan, report
 from gpucomp.refusal import Refusal
 from gpucomp.rewrite.pipeline import Pass
-from gpucomp.rewrite.states import Given, pairs_of, with_states
+from gpucomp.rewrite.states import Given, Kept, pairs_of, with_states
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import TensorSpec
@@ -74,14 +74,22 @@ def compile(
     specialise_for: Sequence[Mapping[str, Any]] = (),
     usual: Mapping[str, traces.Given | None] | None = None,
     states: Given = None,
+    states_precision: Kept = "fp32",
 ) -> Executable:
     """As ``gpucomp.compile``, but never from the cache of models, and nothing in the background. ``usual``: what is in
-    ``shapes_from``, by what messages call each. ``states`` can be those of ``rewrite.states.with_states``.
+    ``shapes_from``, by what messages call each. ``states`` and their precision can be those of ``rewrite.states.with_states``.
     """
     if has_dims(shapes):
         options = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32, "records": picks_of(records)}
         return _for_any_shape(
-            model, targets.resolve(target), shapes or {}, options, specialise_for, usual or {}, states
+            model,
+            targets.resolve(target),
+            shapes or {},
+            options,
+            specialise_for,
+            usual or {},
+            states,
+            states_precision,
         )
     with watched(progress or silent) as tell:
         device = targets.resolve(target)
@@ -100,6 +108,7 @@ def compile(
                 picks,
                 rendered=begun.start,
                 states=states,
+                states_precision=states_precision,
             )
             return finish(lowered, device, precision, tell, begun)
 
@@ -112,6 +121,7 @@ def _for_any_shape(
     specialise_for: Sequence[Mapping[str, Any]],
     usual: Mapping[str, traces.Given | None],
     states: Given,
+    states_precision: Kept,
 ) -> Executable:
     """The executable for a range of shapes. The model is read once; it is translated here to tell what is wrong with it."""
     targets.require_compiler(device)
@@ -122,17 +132,20 @@ def _for_any_shape(
     found = found.with_empty(pairs)
     found = found.with_usual(traces.sizes_in(usual, found))
     declared = {tuple(one.values()): one for one in (found.sizes_from(g, "specialise_for") for g in specialise_for)}
-    kept = partial(with_states, states=pairs, dims=found.dims)
+    kept = partial(with_states, states=pairs, dims=found.dims, precision=states_precision)
     with frontend.keeping(pairs):
         opened = frontend.load_open(Source(proto, files), found, options["constants"], kept)
-    inputs, outputs = declared_inputs(proto, found), declared_outputs(proto, found)
+    types = {name: value.type.dtype.name for name, value in zip(opened.graph.input_names, opened.graph.inputs, strict=True)}
+    declared_as = declared_inputs(proto, found)
+    inputs = {name: (types.get(name, dtype), shape) for name, (dtype, shape) in declared_as.items()}
+    outputs = declared_outputs(proto, found)
     if not opened.rest and opened.varying() == set(found.dims):
         values = zip(opened.graph.output_names, opened.graph.outputs, strict=True)
         outputs = {name: (value.type.dtype.name, value.shape) for name, value in values}
 
     def make(at: Mapping[str, object], progress: Progress | None = None) -> Executable:
         states = program.open_plan.plan.states if isinstance(program, OpenProgram) else ()
-        again = {**options, "states": states}
+        again = {**options, "states": states, "states_precision": types}
         return compile(Source(proto, files), target=device.name, shapes=at, progress=progress, **again)
 
     program = _open_program(opened, device, options)
@@ -370,6 +383,7 @@ def lower(
     watch: Callable[[str, Any], None] | None = None,
     rendered: Callable[[KernelSource], None] | None = None,
     states: Given = None,
+    states_precision: Kept = "fp32",
 ) -> Lowered:
     """The first half of ``compile``: turn ``model`` into kernels with schedules and sources. Raises the same errors.
 
@@ -385,7 +399,7 @@ def lower(
         model, pairs = Source(proto, files), pairs_of(states, *_names(proto))
     with frontend.keeping(pairs):
         graph, dynamic_model = frontend.load_split(model, shapes=shapes, constants=constants)
-    graph = with_states(graph, states)
+    graph = with_states(graph, states, precision=states_precision)
     if graph.states and dynamic_model:
         raise UnsupportedError("states: a part of this model runs on the host, which keeps none", code="GPC4015")
     tell("rewrite", 0, 1)

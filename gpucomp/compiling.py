@@ -42,6 +42,7 @@ def compile(
     specialise_for: Sequence[Mapping[str, Any]] = (),
     shapes_from: str | Path | Sequence[Mapping[str, Any]] = (),
     states: Mapping[str, str] | str | None = None,
+    states_precision: str = "fp32",
 ) -> Executable:
     """Compile an ONNX model (a path, its bytes or a ``ModelProto``), or one of ``as_onnx``, for one device.
 
@@ -62,6 +63,8 @@ def compile(
     states    inputs that the next run gets from outputs of this one, such as a decoder's keys and values: ``{"past.*":
               "present.*"}``, or ``auto`` for names by convention. A context holds them on the device: ``exe.context()``. One
               that grows along a dimension is updated in place, in memory for the dimension's largest size: see ``exe.states``
+    states_precision  ``fp16`` or ``bf16``: f32 states that are updated in place are kept in 16 bits, which halves their memory
+              and what a run reads; new rows are rounded, and arithmetic stays as it is
 
     The same call gives the artefact that it gave before, from GPUCOMP_CACHE, unless there is an ``observer``.
     If shapes depend on data, as after a NonMaxSuppression, the nodes from there on run on the host (``dynamic_operators``).
@@ -74,7 +77,11 @@ def compile(
     if states and (specialise != "never" or specialise_for):
         raise UsageError("states: each run has other sizes, so there are none to specialise for", code="GPC2040")
     how: dict[str, Any] = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32}
-    declared = _declared(specialise_for, shapes_from, has_dims(shapes)) | ({"states": states} if states else {})
+    declared = _declared(specialise_for, shapes_from, has_dims(shapes))
+    if states:
+        declared |= {"states": states, "states_precision": states_precision}
+    elif states_precision != "fp32":
+        raise UsageError(f"states_precision {quote(states_precision)}: states expected as well", code="GPC2040")
     entry = entry_for(onnx_model, target, {"shapes": shapes, **how, **declared}, records) if observer is None else None
     how |= {"target": target, "records": records}
     exe = _kept(onnx_model, entry, how)
@@ -106,7 +113,8 @@ def _kept(model: Any, entry: ModelCache | None, how: Mapping[str, Any]) -> Execu
     """The executable in the cache, which compiles the model again for sizes that its program is not for."""
     exe = entry.find() if entry is not None else None
     if entry is not None and isinstance(exe, AnyShapeExecutable):
-        exe.compile_with(partial(_again, model, entry, {**how, "states": exe.kept}))
+        types = {state.name: state.dtype for state in exe.states}
+        exe.compile_with(partial(_again, model, entry, {**how, "states": exe.kept, "states_precision": types}))
     return exe
 
 

@@ -43,6 +43,7 @@ def open_model(
             "--keep-fp32": bool(how.keep_fp32),
             "--shapes-from": how.shapes_from is not None,
             "--states": bool(how.states),
+            "--states-precision": how.states_precision != "fp32",
             "--target": bool(how.target) and how.target not in (exe.target, plan.kind),
         }
         if too_late := " and ".join(option for option, given in late.items() if given):
@@ -67,6 +68,8 @@ def open_model(
         options["shapes_from"] = how.shapes_from
     if how.states:
         options["states"] = "auto" if how.states == ("auto",) else tensors.parse_states(how.states)
+    if how.states_precision != "fp32":
+        options["states_precision"] = how.states_precision
     with progress(f"compiling {path.name}") as report:
         try:
             return package.compile(path, shapes=sizes, progress=report, **options)

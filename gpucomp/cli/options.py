@@ -12,7 +12,7 @@ import click
 
 from gpucomp import config
 from gpucomp.cli.compare import ABSOLUTE
-from gpucomp.ir.precision import PRECISIONS
+from gpucomp.ir.precision import PRECISIONS, STATES_PRECISIONS
 
 TARGET_HELP = (
     "What to compile for: cpu[:PROCESSOR], opencl[:NAME] (pocl, generic, mali, mali-g78, amd, gfx90a, or a part of a device's "
@@ -27,6 +27,7 @@ STATES_HELP = (
     "Inputs that a context keeps from run to run, each with the output that it becomes: 'past.*=present.*', where * is the same "
     "text; or auto, for names by convention. May repeat."
 )
+STATES_PRECISION_HELP = "How states of f32 that are updated in place are kept: 16 bits take half the memory."
 CONSTANTS_HELP = "Compile an input in as a constant: a number, or a list such as 1,1,2,2. May repeat."
 PRECISION_HELP = "Types that numbers may be rounded to."
 SAMPLERS_HELP = "model (default), genetic, random, grid, tpe, cmaes, or an optuna sampler as package.module:Class."
@@ -55,6 +56,7 @@ class ModelOptions:
     records: Path | None = None
     shapes_from: Path | None = None
     states: tuple[str, ...] = ()
+    states_precision: str = "fp32"
 
     @property
     def target_name(self) -> str:
@@ -97,6 +99,13 @@ def shapes_from(does: str, name: str = "trace_file") -> Callable[[Command], Comm
 
 
 def states(function: Command) -> Command:
+    function = click.option(
+        "--states-precision",
+        type=click.Choice(STATES_PRECISIONS),
+        default="fp32",
+        show_default=True,
+        help=STATES_PRECISION_HELP,
+    )(function)
     return click.option("--states", multiple=True, metavar="auto|IN=OUT", help=STATES_HELP)(function)
 
 

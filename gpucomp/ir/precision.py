@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
+STATES_PRECISIONS = ("fp32", "fp16", "bf16")  # of what a context keeps from run to run

@@ -3,6 +3,8 @@
 append   output Concat(state, rows)          ->  output Append(buffer, rows, at=valid), read as Slice(buffer, 0 .. valid + rows)
 update   output ScatterElements(state, ...)  ->  the same, in the memory of the state; so for ScatterND
 
+States of f32 that are so updated can be kept in 16 bits: what is stored is rounded, and readers get f32 again.
+
 The buffer has room for all rows that the range of the dimension allows. Both rules are right because nothing else reads the
 state: what reads the result sees it as before. An append changes no valid row, so a run that stops halfway leaves the state
 as it was. The memory of an update is shared only if the kernel that stores it reads no other element of the state than the one
@@ -22,9 +24,10 @@ from gpucomp.errors import UnsupportedError, UsageError, quote
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.graph import Graph, Input, Value, input_value
 from gpucomp.ir.polynomial import Symbol
+from gpucomp.ir.precision import STATES_PRECISIONS
 from gpucomp.ir.size import Size, same, same_shape
 from gpucomp.ir.state import State
-from gpucomp.ir.types import TensorType
+from gpucomp.ir.types import BF16, F16, F32, NAMED, DType, TensorType
 
 # how exporters name a state and what becomes of it
 CONVENTIONS = (
@@ -43,6 +46,8 @@ CONVENTIONS = (
 AUTO = "auto"
 UPDATES = (ops.ScatterElements, ops.ScatterND)
 Given = Mapping[str, str] | str | Sequence[State] | None
+DTYPES = dict(zip(STATES_PRECISIONS, (F32, F16, BF16), strict=True))
+Kept = str | Mapping[str, str]  # of STATES_PRECISIONS; or the name of each input's element type
 
 
 def pairs_of(states: Given, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
@@ -108,16 +113,19 @@ def with_states(
     graph: Graph,
     states: Given,
     dims: Mapping[str, Dim] = MappingProxyType({}),
+    precision: Kept = "fp32",
 ) -> Graph:
     """``graph`` with its states, which are updated in place where that is proven.
 
     ``states`` are as for ``pairs_of``, or those of a program for any size of the same model, which this graph is for one size
-    of. ``dims`` has the dimensions of the graph's sizes. Raises ``UsageError`` (GPC2040) as ``pairs_of``, and for a state that
-    grows along an axis that is no dimension.
+    of. ``dims`` has the dimensions of the graph's sizes. A ``precision`` is that of all f32 states that are updated in place,
+    element types are those of states of such a program. Raises ``UsageError`` (GPC2040) as ``pairs_of``, for a state that grows
+    along an axis that is no dimension, and for a ``precision`` that no state can have.
     """
     of_program = () if states is None or isinstance(states, str | Mapping) else states
     known = {state.input: state for state in of_program}
     pairs = pairs_of(states, graph.input_names, graph.output_names)
+    graph = _rounded(graph, pairs, _dtypes(graph, pairs, precision))
     found: list[State] = []
     inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
     memory: dict[str, Value] = {}  # by outputs' names
@@ -142,6 +150,64 @@ def with_states(
     if not found:
         return graph
     return replace(_appended(graph, memory, found), inputs=tuple(inputs.values()), states=tuple(found))
+
+
+def _dtypes(graph: Graph, pairs: Mapping[str, str], precision: Kept) -> dict[str, DType]:
+    """In which types states are kept that are of another type in the model."""
+    inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
+    if not isinstance(precision, str):
+        kept = {name: NAMED[precision[name]] for name in pairs if name in precision}
+        return {name: dtype for name, dtype in kept.items() if dtype is not inputs[name].type.dtype}
+    if precision not in DTYPES:
+        raise UsageError(f"states_precision {quote(precision)}: {', '.join(DTYPES)} expected", code="GPC2040")
+    dtype = DTYPES[precision]
+    if dtype is F32 or not pairs:
+        return {}
+    outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
+    why = {
+        name: f"it is {inputs[name].type.dtype}"
+        if inputs[name].type.dtype is not F32
+        else _refusal(graph, inputs[name], outputs[result])
+        for name, result in pairs.items()
+    }
+    found = {name: dtype for name in pairs if not why[name]}
+    if not found:
+        told = "; ".join(f"{quote(name)}: {text}" for name, text in list(why.items())[:3])
+        raise UsageError(
+            f"states_precision {precision}: f32 states that are updated in place expected, there are none ({told})",
+            code="GPC2040",
+        )
+    return found
+
+
+def _rounded(graph: Graph, pairs: Mapping[str, str], dtypes: Mapping[str, DType]) -> Graph:
+    """``graph`` with states in other types: what is stored in them is rounded, and readers get what was stored."""
+    if not dtypes:
+        return graph
+    inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
+    outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
+    made: dict[Value, Value] = {}  # what takes the place of values
+    stores: dict[Value, str] = {}  # the results that store into a state's memory
+    for name, dtype in dtypes.items():
+        past, result = inputs[name], outputs[pairs[name]]
+        if not _refusal(graph, past, result):
+            stores[result] = name
+        inputs[name] = input_value(name, TensorType(dtype, past.shape))
+        made[past] = ops.Cast(inputs[name], to=past.type.dtype, name=name)
+    for node in graph.nodes():
+        current = node.with_inputs(made.get(v, v) for v in node.inputs)
+        if (stored := stores.get(node[0])) is not None:
+            memory, old = inputs[stored], node[0].type.dtype
+            rows = (ops.Cast(v, to=memory.type.dtype) if v.type.dtype is old else v for v in current.inputs[1:])
+            whole = node.with_inputs([memory, *rows])[0]
+            outputs[pairs[stored]], made[node[0]] = whole, ops.Cast(whole, to=old, name=node.name)
+        elif current is not node:
+            made.update(zip(node.values, current.values, strict=True))
+    for name in dtypes.keys() - stores.values():
+        result = outputs[pairs[name]]
+        outputs[pairs[name]] = ops.Cast(made.get(result, result), to=dtypes[name], name=result.node.name)
+    rounded = graph.with_outputs(made.get(value, value) for value in outputs.values())
+    return replace(rounded, inputs=tuple(inputs.values()))
 
 
 def _state(past: Value, result: Value, why: str, dims: Mapping[str, Dim]) -> State:

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpucomp.errors import InputError, UsageError, quote, several
 from gpucomp.ir.state import State
-from gpucomp.ir.types import NAMED
+from gpucomp.ir.types import BF16, F16, NAMED
 from gpucomp.runtime.inputs import TensorSpec, fits
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ class States:
         return self.given | {name: self._valid(name, _on_host(array)).copy() for name, array in self.arrays.items()}
 
     def restore(self, saved: Mapping[str, object]) -> None:
-        """Begin with what ``save`` gave, here or in another context. Raises ``InputError`` (GPC2117) for what does not fit."""
+        """Begin with what ``save`` gave, here or in another context. Raises ``InputError`` (GPC2117) for what does not fit.
+
+        Numbers of f32 are rounded where the state is kept in 16 bits.
+        """
         found = {}
         for name in saved:
             if name not in self.specs:
@@ -90,6 +93,8 @@ class States:
                 raise _wrong(name, "all states expected, this one is missing")
             array = np.ascontiguousarray(saved[name])
             wanted = NAMED[spec.dtype].numpy
+            if array.dtype == np.float32 and NAMED[spec.dtype] in (F16, BF16):
+                array = array.astype(wanted)
             if array.dtype != wanted or not _holds(spec, array.shape):
                 shape = ", ".join(map(str, spec.shape))
                 at_most = f", at most so many along axis {spec.axis}" if spec.grows else ""

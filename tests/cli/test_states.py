@@ -26,8 +26,16 @@ def test_compile_tells_the_states_and_run_begins_without_rows(saved, command, st
     told = command("compile", saved / "decoder.onnx", *SHAPES, "--states", states, "-o", file).out
     ran = command("run", file, "--input", f"input_ids={saved / 'ids.npy'}").out
 
-    assert "state     past_key_values.0.key and 1 more in place, room for 64 rows" in told
+    assert "state     past_key_values.0.key and 1 more f32 in place, room for 64 rows" in told
     assert ran.startswith("'logits' f32[1,3,97]")
+
+
+def test_states_in_16_bits(saved, command):
+    options = (*SHAPES, "--states", "auto", "--states-precision", "bf16", "-o", saved / "decoder.gpuc")
+
+    told = command("compile", saved / "decoder.onnx", *options).out
+
+    assert "state     past_key_values.0.key and 1 more bf16 in place, room for 64 rows" in told
 
 
 @pytest.mark.parametrize("states", ["past", "=present", "past=", "auto=", "auto,past=present"])
@@ -42,7 +50,7 @@ def test_states_come_too_late_for_a_compiled_model(saved, command):
     file = saved / "decoder.gpuc"
     command("compile", saved / "decoder.onnx", *SHAPES, "-o", file)
 
-    told = command("run", file, "--states", "auto")
+    told = command("run", file, "--states", "auto", "--states-precision", "fp16")
 
     assert told.code == 2
-    assert "too late for --states" in told.err
+    assert "too late for --states and --states-precision" in told.err
