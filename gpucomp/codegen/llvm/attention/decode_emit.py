@@ -56,7 +56,7 @@ from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 FEW = "few"  # how the function of ``few_rows`` is called, behind the kernel's name
-OTHER_REGISTERS = 3  # than those of products' sums
+OTHER_REGISTERS = 3  # than those of keys and sums of products
 FEW_KEYS = 64  # whose weights are kept at a time in ``few_rows``: their values are read again for each row
 
 
@@ -299,10 +299,12 @@ class _Few(Scratch):
     def _dots_of(self, rows: Sequence[Value | int], columns: Sequence[Value], j: Value) -> None:
         """The products of ``rows`` with the keys of ``columns``, a vector from ``j`` on.
 
-        So many keys at a time as the registers have sums for: a key is read, and converted, once for all rows.
+        So many keys at a time as the registers have room for, with their sums: a key is read, and converted, once for all
+        rows. One row reads keys from memory as it multiplies them.
         """
         lanes, keys = self.lanes, self.lanes
-        while keys > 1 and keys * len(rows) > self.registers - OTHER_REGISTERS:
+        held = len(rows) + (len(rows) > 1)
+        while keys > 1 and keys * held > self.registers - OTHER_REGISTERS:
             keys //= 2
         sums: list[list[Value]] = [[] for _ in rows]
         for first in range(0, lanes, keys):
