@@ -74,14 +74,9 @@ def compile(
     """
     onnx_model, shapes = as_onnx(model, shapes)
     require_specialise(specialise, specialise_for, has_dims(shapes))
-    if states and (specialise != "never" or specialise_for):
-        raise UsageError("states: each run has other sizes, so there are none to specialise for", code="GPC2040")
+    kept = _states(states, states_precision, specialise != "never" or bool(specialise_for))
     how: dict[str, Any] = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32}
-    declared = _declared(specialise_for, shapes_from, has_dims(shapes))
-    if states:
-        declared |= {"states": states, "states_precision": states_precision}
-    elif states_precision != "fp32":
-        raise UsageError(f"states_precision {quote(states_precision)}: states expected as well", code="GPC2040")
+    declared = _declared(specialise_for, shapes_from, has_dims(shapes)) | kept
     entry = entry_for(onnx_model, target, {"shapes": shapes, **how, **declared}, records) if observer is None else None
     how |= {"target": target, "records": records}
     exe = _kept(onnx_model, entry, how)
@@ -116,6 +111,15 @@ def _kept(model: Any, entry: ModelCache | None, how: Mapping[str, Any]) -> Execu
         types = {state.name: state.dtype for state in exe.states}
         exe.compile_with(partial(_again, model, entry, {**how, "states": exe.kept, "states_precision": types}))
     return exe
+
+
+def _states(states: Mapping[str, str] | str | None, precision: str, specialised: bool) -> dict[str, Any]:
+    """What the compiler is told of states. Raises ``UsageError`` (GPC2040) for what does not go with them."""
+    if states and specialised:
+        raise UsageError("states: each run has other sizes, so there are none to specialise for", code="GPC2040")
+    if precision != "fp32" and not states:
+        raise UsageError(f"states_precision {quote(precision)}: states expected as well", code="GPC2040")
+    return {"states": states, "states_precision": precision} if states else {}
 
 
 def _declared(

@@ -149,7 +149,9 @@ def states(exe: Executable) -> list[str]:
     found: dict[str, list[str]] = {}
     for one in exe.states:
         room = f", room for {several(one.capacity, 'row')}" if one.grows else ""
-        found.setdefault(f"{one.dtype} in place{room}" if one.in_place else f"made anew: {one.why}", []).append(one.name)
+        found.setdefault(f"{one.dtype} in place{room}" if one.in_place else f"made anew: {one.why}", []).append(
+            one.name
+        )
     return [
         f"state     {plain(names[0])}{f' and {len(names) - 1} more' if names[1:] else ''} {how}"
         for how, names in found.items()

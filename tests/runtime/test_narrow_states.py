@@ -214,5 +214,7 @@ def test_a_precision_that_states_cannot_have(more, told):
 def test_no_state_that_can_be_kept_so_is_an_error():
     graph = model([node("Add", ["x", "h"], ["hn"])], [value("x", [2, 7]), value("h", [2, 7])], ["hn"])
 
-    with pytest.raises(UsageError, match=r"there are none \('h': it is made by Add, a scatter into the state expected\)"):
+    with pytest.raises(
+        UsageError, match=r"there are none \('h': it is made by Add, a scatter into the state expected\)"
+    ):
         gpucomp.compile(graph, states={"h": "hn"}, states_precision="fp16")
