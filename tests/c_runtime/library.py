@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,14 @@ class Error(ctypes.Structure):
     _fields_ = (("size", ctypes.c_size_t), ("code", ctypes.c_int), ("text", ctypes.c_char * 2048))
 
 
-class _Tensor(ctypes.Structure):
+class Tensor(ctypes.Structure):
     _fields_ = (
         ("size", ctypes.c_size_t),
         ("data", ctypes.c_void_p),
         ("bytes", ctypes.c_size_t),
         ("shape", ctypes.c_void_p),
         ("rank", ctypes.c_size_t),
+        ("memory", ctypes.c_int),
     )
 
 
@@ -118,6 +120,9 @@ class ModelInfo(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("weight_bytes", "code_bytes", "arena_bytes")),
         ("device", ctypes.c_char_p),
         ("compiled", ctypes.c_uint64),
+        ("native_context", ctypes.c_void_p),
+        ("native_device", ctypes.c_void_p),
+        ("device_number", ctypes.c_int),
     )
 
 
@@ -141,6 +146,7 @@ class Options(ctypes.Structure):
         ("arena_bytes", ctypes.c_size_t),
         ("largest", ctypes.POINTER(_Size)),
         ("largest_count", ctypes.c_size_t),
+        ("stream", ctypes.c_void_p),
     )
 
 
@@ -216,6 +222,15 @@ class Model:
         self.library.c.gpucomp_close(self.handle)
 
 
+@dataclass(frozen=True)
+class OnDevice:
+    """A tensor in a device's memory: an address, or a handle."""
+
+    place: int
+    shape: tuple[int, ...]
+    nbytes: int
+
+
 class Context:
     """A context of the library. It keeps its model."""
 
@@ -226,6 +241,7 @@ class Context:
         largest: Mapping[str, int] | None = None,
         arena: np.ndarray | None = None,
         arena_bytes: int = 0,
+        stream: int | None = None,
     ) -> None:
         self.model, self.library, self.arena = model, model.library, arena
         sizes = [_Size(name.encode(), value) for name, value in (largest or {}).items()]
@@ -233,18 +249,28 @@ class Context:
         if arena is not None:
             options.arena, options.arena_bytes = arena.ctypes.data, arena.nbytes
         options.largest, options.largest_count = (_Size * max(len(sizes), 1))(*sizes), len(sizes)
+        options.stream = stream
         self.handle = ctypes.c_void_p()
         self.library("gpucomp_context_create", model.handle, ctypes.byref(options), ctypes.byref(self.handle))
 
-    def tensors(self, arrays: Sequence[np.ndarray]) -> Any:
-        made = (_Tensor * max(len(arrays), 1))()
+    def tensors(self, arrays: Sequence[np.ndarray | OnDevice]) -> Any:
+        made = (Tensor * max(len(arrays), 1))()
         self.kept = [*getattr(self, "kept", [])[-64:], arrays]
         for tensor, array in zip(made, arrays, strict=False):
             shape = np.array(array.shape, np.int64)
             self.kept.append(shape)
-            tensor.size, tensor.data, tensor.bytes = ctypes.sizeof(_Tensor), array.ctypes.data, array.nbytes
-            tensor.shape, tensor.rank = shape.ctypes.data, array.ndim
+            at = array.place if isinstance(array, OnDevice) else array.ctypes.data
+            tensor.size, tensor.data, tensor.bytes = ctypes.sizeof(Tensor), at, array.nbytes
+            tensor.shape, tensor.rank = shape.ctypes.data, len(array.shape)
+            tensor.memory = isinstance(array, OnDevice)
         return made
+
+    def start(
+        self, call: str, inputs: Sequence[np.ndarray | OnDevice], outputs: Sequence[np.ndarray | OnDevice]
+    ) -> None:
+        """gpucomp_run, or gpucomp_enqueue, on these tensors."""
+        given, made = (self.tensors(arrays) for arrays in (inputs, outputs))
+        self.call(call, given, ctypes.c_size_t(len(inputs)), made, ctypes.c_size_t(len(outputs)))
 
     def call(self, name: str, *arguments: Any) -> None:
         self.library(name, self.handle, *arguments)

@@ -27,7 +27,7 @@ int main(int count, char **given)
     for (int k = 0; k < runs && code == 0; k++) {
         int64_t shape[2] = {sizes[k % 2], width};
         size_t bytes = (size_t)(shape[0] * width) * sizeof *x;
-        gpucomp_tensor in = {sizeof in, x, bytes, shape, 2}, out = {sizeof out, NULL, bytes, NULL, 0};
+        gpucomp_tensor in = {sizeof in, x, bytes, shape, 2, 0}, out = {sizeof out, NULL, bytes, NULL, 0, 0};
         code = gpucomp_plan(context, &in, 1, &error);
         out.data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (out.data == MAP_FAILED)

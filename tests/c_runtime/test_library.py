@@ -195,11 +195,14 @@ def test_the_tool_refuses(arguments, status, told):
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_the_example_of_the_page_compiles(tmp_path, compiler):
+def test_the_examples_of_the_page_compile(tmp_path, compiler):
     page = (ROOT / "docs" / "how-to" / "c.md").read_text(encoding="utf-8")
-    (tmp_path / "classify.c").write_text(re.findall(r"```c\n(.*?)```", page, re.S)[0])
+    examples = re.findall(r"```c\n(.*?)```", page, re.S)
+    assert len(examples) == 2
+    for number, text in enumerate(examples):
+        (tmp_path / f"example{number}.c").write_text(text)
 
-    build(f"classify.{compiler}.o", [tmp_path / "classify.c"], "-c", compiler=compiler)
+        build(f"example{number}.{compiler}.o", [tmp_path / f"example{number}.c"], "-c", compiler=compiler)
 
 
 CPP = r"""

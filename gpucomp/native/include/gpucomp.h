@@ -24,6 +24,9 @@
  * Threads. A model does not change after it was opened: any number of threads may use it. A context serves one thread at a
  * time; a second thread that calls it meanwhile gets GPC2037 and changes nothing. There is no global state.
  *
+ * Order. gpucomp_run returns when its results are complete. gpucomp_enqueue returns when the run stands in the queue of the
+ * context's stream on a device; see there.
+ *
  * Memory. All memory of a context is reserved when it is made; no later call allocates, but for what the driver of a device does.
  * Sizes are in bytes unless something else is said. Tensors are row-major without gaps, in the byte order of the machine; bool
  * takes a byte, and so do types of 4 and 2 bits.
@@ -48,7 +51,7 @@
 extern "C" {
 #endif
 
-#define GPUCOMP_API_VERSION 3
+#define GPUCOMP_API_VERSION 4
 #define GPUCOMP_VERSION "0.1.0"
 #define GPUCOMP_MAX_RANK 32
 #define GPUCOMP_MAX_TEXT 2048
@@ -101,8 +104,11 @@ typedef struct gpucomp_context_options {
      * Memory is reserved for these sizes; the system provides it only as far as runs touch it. */
     const gpucomp_size *largest;
     size_t largest_count;
+    /* The caller's stream on the model's GPU (CUstream, hipStream_t), or its in-order queue of the model's OpenCL context
+     * (cl_command_queue): all that the context does is in its order. It must outlive the context. NULL: a stream of its own */
+    void *stream;
 } gpucomp_context_options;
-#define GPUCOMP_CONTEXT_OPTIONS_INIT {sizeof(gpucomp_context_options), 0, NULL, 0, NULL, 0}
+#define GPUCOMP_CONTEXT_OPTIONS_INIT {sizeof(gpucomp_context_options), 0, NULL, 0, NULL, 0, NULL}
 
 /* One axis of an input or output. */
 typedef struct gpucomp_axis {
@@ -134,6 +140,10 @@ typedef struct gpucomp_model_info {
     uint64_t arena_bytes; /* of temporary tensors; 0 if a run decides */
     const char *device; /* the name of the device; NULL for the processor */
     uint64_t compiled;  /* how many programs the driver compiled when the file was opened, from source or PTX; 0: none */
+    void *native_context; /* OpenCL: the cl_context, in which buffers and queues of the caller's are to be made. CUDA: the
+                           * CUcontext, which is the GPU's primary one. Else NULL */
+    void *native_device;  /* OpenCL: the cl_device_id; else NULL */
+    int device_number;    /* CUDA and HIP: the number of the GPU; else -1 */
 } gpucomp_model_info;
 
 /* A device of OpenCL, CUDA or HIP. */
@@ -145,17 +155,25 @@ typedef struct gpucomp_device_info {
     int gpu; /* 1: a GPU; 0: a processor or something else */
 } gpucomp_device_info;
 
+#define GPUCOMP_HOST 0
+#define GPUCOMP_DEVICE 1
+
 /* A tensor of the caller. `data` is aligned to its elements, and `bytes` long. `shape` has `rank` extents in elements; it may
  * be NULL where the model fixes the shape. For an output, `bytes` is the room there is, and `shape` is ignored: see
- * gpucomp_plan. Outputs must not overlap each other or inputs. */
+ * gpucomp_plan. Outputs must not overlap each other or inputs.
+ *
+ * With GPUCOMP_DEVICE as `memory`, it is on the model's device: `data` is an address there (CUDA, HIP), or a cl_mem (OpenCL)
+ * whose beginning it is. Kernels then read and write it where it is, and nothing is copied, unless an address is not aligned to
+ * 16 bytes or an output is one of the model's inputs or weights. That an address is on the device is not checked. */
 typedef struct gpucomp_tensor {
     size_t size;
     void *data; /* not written for an input */
     size_t bytes;
     const int64_t *shape;
     size_t rank;
+    int memory; /* GPUCOMP_HOST or GPUCOMP_DEVICE */
 } gpucomp_tensor;
-#define GPUCOMP_TENSOR_INIT {sizeof(gpucomp_tensor), NULL, 0, NULL, 0}
+#define GPUCOMP_TENSOR_INIT {sizeof(gpucomp_tensor), NULL, 0, NULL, 0, GPUCOMP_HOST}
 
 /* The version of the library's interface, and of gpucomp. Any thread. */
 int gpucomp_api_version(void);
@@ -223,8 +241,8 @@ void gpucomp_context_destroy(gpucomp_context *context);
 /* Run the model once. `inputs` and `outputs` are all of them, in the order of gpucomp_input and gpucomp_output. The results are
  * complete when the call returns. After an error the outputs are unchanged:
  *     GPC2037              another thread is in this context
- *     GPC2042              a wrong number of tensors, a tensor whose size is not set, or data that is NULL or not aligned to
- *                          its elements
+ *     GPC2042              a wrong number of tensors, a tensor whose size is not set, data that is NULL or not aligned to its
+ *                          elements, or memory of a device that the model is not on, or that is not such memory
  *     GPC2103              an input of a wrong shape or number of bytes
  *     GPC2111, 2112, 2113  sizes of dimensions: outside their range, not equal, not those that the file is for
  *     GPC2115, 2116        an output without room, or in the memory of another tensor
@@ -236,6 +254,16 @@ void gpucomp_context_destroy(gpucomp_context *context);
  *     GPC5016, 7004        CUDA: a tensor map that the driver refuses, or that does not fit its tensor */
 int gpucomp_run(gpucomp_context *context, const gpucomp_tensor *inputs, size_t input_count, const gpucomp_tensor *outputs,
                 size_t output_count, gpucomp_error *error);
+
+/* As gpucomp_run, but return when all of it stands in the queue of the context's stream. Runs of a context, and what else is
+ * in a stream of the caller's, follow each other. Until gpucomp_wait, inputs on the host must stay as they are, and outputs
+ * there are not to be read. Outputs on the device are complete for what is put into the same stream afterwards. An error that
+ * shows later is that of gpucomp_wait. A model for the processor runs before this returns. */
+int gpucomp_enqueue(gpucomp_context *context, const gpucomp_tensor *inputs, size_t input_count, const gpucomp_tensor *outputs,
+                    size_t output_count, gpucomp_error *error);
+
+/* Wait until all runs of the context are complete. GPC5006, 5201 as of gpucomp_run; GPC2037 during a call of another thread. */
+int gpucomp_wait(gpucomp_context *context, gpucomp_error *error);
 
 /* Plan a run on inputs of these shapes, whose `data` may be NULL, without running it: the same errors. Afterwards
  * gpucomp_output_shape gives the shapes of its outputs. A run on other shapes plans by itself. */

@@ -51,6 +51,14 @@ gpucomp_tensor tensor(Element *data, std::size_t count, const std::int64_t *shap
     return made;
 }
 
+// `bytes` on the model's device: an address of CUDA or HIP, or a cl_mem; see gpucomp_tensor.
+inline gpucomp_tensor device_tensor(void *data, std::size_t bytes, const std::int64_t *shape = nullptr, std::size_t rank = 0)
+{
+    gpucomp_tensor made = tensor(static_cast<char *>(data), bytes, shape, rank);
+    made.memory = GPUCOMP_DEVICE;
+    return made;
+}
+
 // An opened file. Contexts share it, and it must outlive them.
 class Model {
 public:
@@ -104,6 +112,13 @@ public:
         detail::call(gpucomp_run, get(), inputs.data(), inputs.size(), outputs.data(), outputs.size());
     }
 
+    // As `run`, without waiting for the results: see gpucomp_enqueue.
+    void enqueue(const std::vector<gpucomp_tensor> &inputs, const std::vector<gpucomp_tensor> &outputs)
+    {
+        detail::call(gpucomp_enqueue, get(), inputs.data(), inputs.size(), outputs.data(), outputs.size());
+    }
+
+    void wait() { detail::call(gpucomp_wait, get()); }
     void plan(const std::vector<gpucomp_tensor> &inputs) { detail::call(gpucomp_plan, get(), inputs.data(), inputs.size()); }
 
     // The shape of an output, as planned last.

@@ -43,6 +43,10 @@ enum {
     CL_PROGRAM_BINARIES = 0x1166,
     CL_PROGRAM_KERNEL_NAMES = 0x1168,
     CL_PROGRAM_BUILD_LOG = 0x1183,
+    CL_MEM_SIZE = 0x1102,
+    CL_MEM_CONTEXT = 0x1106,
+    CL_QUEUE_CONTEXT = 0x1090,
+    CL_QUEUE_PROPERTIES = 0x1093,
     CL_KERNEL_WORK_GROUP_SIZE = 0x11B0,
     CL_KERNEL_LOCAL_MEM_SIZE = 0x11B2,
     CL_BUFFER_CREATE_TYPE_REGION = 0x1220,
@@ -55,6 +59,7 @@ enum {
 #define CL_MAP_WRITE_INVALIDATE_REGION ((cl_flags)1 << 2)
 #define CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT ((cl_flags)1 << 7)
 #define CL_LOCAL 1
+#define CL_QUEUE_OUT_OF_ORDER ((cl_flags)1)
 /* errors of memory */
 #define CL_MEM_OBJECT_ALLOCATION_FAILURE (-4)
 #define CL_OUT_OF_RESOURCES (-5)
@@ -76,6 +81,8 @@ struct cl_region {
     USE(cl_int, clReleaseCommandQueue, (cl_command_queue))                                                                      \
     USE(cl_mem, clCreateBuffer, (cl_context, cl_flags, size_t, void *, cl_int *))                                               \
     USE(cl_mem, clCreateSubBuffer, (cl_mem, cl_flags, cl_uint, const struct cl_region *, cl_int *))                             \
+    USE(cl_int, clGetMemObjectInfo, (cl_mem, cl_uint, size_t, void *, size_t *))                                                \
+    USE(cl_int, clGetCommandQueueInfo, (cl_command_queue, cl_uint, size_t, void *, size_t *))                                   \
     USE(cl_int, clReleaseMemObject, (cl_mem))                                                                                   \
     USE(cl_program, clCreateProgramWithSource, (cl_context, cl_uint, const char **, const size_t *, cl_int *))                  \
     USE(cl_program, clCreateProgramWithBinary,                                                                                  \

@@ -95,6 +95,8 @@ static int open_all(gpucomp_model *model, const struct container *container, gpu
         gcrt_give_back(model->mapped.data, model->mapped.bytes);
     model->compiled = own->compiled;
     model->device_name = own->device.name;
+    model->native_context = own->context;
+    model->native_device = own->device.id;
     return code ? code : gcrt_place_weights(model, &own->weights, error);
 }
 
@@ -113,8 +115,21 @@ static void close_all(gpucomp_model *model)
     gcrt_cl_close(&own->cl);
 }
 
+/* Drivers return errors for what is no handle, as far as they can see that. */
+static const char *refuses(const gpucomp_model *model, void *memory, uint64_t bytes)
+{
+    const struct cl_model *own = model->device;
+    cl_context of = NULL;
+    size_t room = 0;
+    if (own->cl.clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof of, &of, NULL) || of != own->context)
+        return "a buffer of the model's OpenCL context expected, which gpucomp_describe tells";
+    if (own->cl.clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof room, &room, NULL) || room < bytes)
+        return "the buffer is smaller than the tensor";
+    return "";
+}
+
 const struct engine gcrt_opencl = {open_all, close_all, gcrt_cl_make, gcrt_cl_end, gcrt_device_plan, gcrt_device_run,
-                                   gcrt_cl_zero, gcrt_cl_copy};
+                                   gcrt_device_wait, gcrt_cl_zero, gcrt_cl_copy, refuses, true};
 
 int gpucomp_opencl_device(const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error)
 {

@@ -105,9 +105,33 @@ static int prepare(gpucomp_context *context, struct form *form, size_t row, gpuc
     return 0;
 }
 
-static void wait(gpucomp_context *context)
+static int wait(gpucomp_context *context, gpucomp_error *error)
 {
-    ((const struct cl_model *)context->model->device)->cl.clFinish(gcrt_cl_own(context)->queue);
+    const struct cl_model *device = context->model->device;
+    cl_int status = device->cl.clFinish(gcrt_cl_own(context)->queue);
+    return status ? gcrt_cl_fail(error, &device->device, GCRT_FAILED_RUN, "the run", status) : 0;
+}
+
+/* The queue of a context: its own, or the caller's, which must be of the model's and in order. */
+static int make_queue(gpucomp_context *context, void *stream, gpucomp_error *error)
+{
+    const struct cl_model *device = context->model->device;
+    struct cl_own *own = gcrt_cl_own(context);
+    cl_context of = NULL;
+    cl_flags properties = 0;
+    cl_int status = 0;
+    if (!stream) {
+        own->queue = device->cl.clCreateCommandQueue(device->context, device->device.id, 0, &status);
+        return own->queue ? 0 : gcrt_cl_fail(error, &device->device, GCRT_NOT_OPENED, "clCreateCommandQueue", status);
+    }
+    if (device->cl.clGetCommandQueueInfo(stream, CL_QUEUE_CONTEXT, sizeof of, &of, NULL) || of != device->context ||
+        device->cl.clGetCommandQueueInfo(stream, CL_QUEUE_PROPERTIES, sizeof properties, &properties, NULL) ||
+        (properties & CL_QUEUE_OUT_OF_ORDER))
+        return gcrt_fail(error, GCRT_WRONG_CALL,
+                         "options.stream: an in-order queue of the model's OpenCL context expected; gpucomp_describe tells that");
+    own->queue = stream;
+    own->foreign = true;
+    return 0;
 }
 
 static const struct device_calls CALLS = {
@@ -119,18 +143,14 @@ static const struct device_calls CALLS = {
 int gcrt_cl_make(gpucomp_context *context, const gpucomp_context_options *options, gpucomp_error *error)
 {
     const gpucomp_model *model = context->model;
-    const struct cl_model *device = model->device;
-    cl_int status = 0;
     int code = gcrt_device_make(context, &CALLS, sizeof(struct cl_own), options, error);
     if (code)
         return code;
     struct cl_own *own = gcrt_cl_own(context);
     if (!(own->views = gcrt_new(&context->store, model->output_count, sizeof *own->views)))
         return gcrt_no_memory(error);
-    own->queue = device->cl.clCreateCommandQueue(device->context, device->device.id, 0, &status);
-    if (!own->queue)
-        return gcrt_cl_fail(error, &device->device, GCRT_NOT_OPENED, "clCreateCommandQueue", status);
-    return gcrt_device_reserve(context, error);
+    code = make_queue(context, options->stream, error);
+    return code ? code : gcrt_device_reserve(context, error);
 }
 
 void gcrt_cl_end(gpucomp_context *context)
@@ -140,7 +160,7 @@ void gcrt_cl_end(gpucomp_context *context)
     if (own && own->queue)
         device->cl.clFinish(own->queue);
     gcrt_device_end(context);
-    if (own && own->queue)
+    if (own && own->queue && !own->foreign)
         device->cl.clReleaseCommandQueue(own->queue);
 }
 

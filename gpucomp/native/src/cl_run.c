@@ -43,7 +43,8 @@ int gcrt_cl_copy(gpucomp_context *context, void *memory, const struct strided *r
     return status ? gcrt_cl_fail(error, &device->device, GCRT_FAILED_RUN, "the copy of a state", status) : 0;
 }
 
-/* Let kernels have this run's memory, as far as they do not have it yet. */
+/* Let kernels have this run's memory, as far as they do not have it yet. A handle of the caller's may be that of another buffer
+ * than before. */
 int gcrt_cl_bind(gpucomp_context *context, struct form *form, gpucomp_error *error)
 {
     const struct cl_model *device = context->model->device;
@@ -56,7 +57,8 @@ int gcrt_cl_bind(gpucomp_context *context, struct form *form, gpucomp_error *err
         if (program->arguments[a].buffer < 0)
             continue;
         cl_mem memory = argument->advance ? argument->slice : gcrt_device_memory(context, form, program->arguments[a].buffer);
-        if (memory != argument->bound)
+        int kind = ITEMS(program->plan.buffers, struct buffer)[program->arguments[a].buffer].kind;
+        if (memory != argument->bound || kind == INPUT || kind == OUTPUT)
             status = device->cl.clSetKernelArg(((const struct cl_call *)made->calls)[row].kernel,
                                                (cl_uint)(a - program->begins[row]), sizeof memory, &memory);
         argument->bound = status ? NULL : memory;
@@ -65,7 +67,8 @@ int gcrt_cl_bind(gpucomp_context *context, struct form *form, gpucomp_error *err
     return failed(context, status, error);
 }
 
-int gcrt_cl_upload(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs, gpucomp_error *error)
+int gcrt_cl_upload(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs, bool complete,
+                   gpucomp_error *error)
 {
     const gpucomp_model *model = context->model;
     const struct cl_model *device = model->device;
@@ -77,13 +80,13 @@ int gcrt_cl_upload(gpucomp_context *context, const struct form *form, const gpuc
         const gpucomp_tensor *tensor = gcrt_tensor_at(inputs, k);
         size_t number = model->inputs[k];
         size_t bytes = (size_t)form->nbytes[ITEMS(form->program->plan.inputs, int64_t)[number]];
-        if (!bytes)
+        if (!bytes || gcrt_on_device(tensor))
             continue;
-        if (!device->device.unified) {
+        if (!device->device.unified || !complete || own->foreign) {
             status = cl->clEnqueueWriteBuffer(own->queue, whole->tensors[number], 0, 0, bytes, tensor->data, 0, NULL, NULL);
             continue;
         }
-        /* the queue is empty when a run begins, so that this does not wait */
+        /* the context's own queue is empty when a complete run begins, so that this does not wait */
         void *view = cl->clEnqueueMapBuffer(own->queue, whole->tensors[number], 1, CL_MAP_WRITE_INVALIDATE_REGION, 0, bytes, 0,
                                             NULL, NULL, &status);
         if (view && !status) {
@@ -124,7 +127,8 @@ int gcrt_cl_copy_between(gpucomp_context *context, void *from, uint64_t from_at,
 }
 
 /* The results, after everything that was enqueued. */
-int gcrt_cl_download(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs, gpucomp_error *error)
+int gcrt_cl_download(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs, bool complete,
+                     gpucomp_error *error)
 {
     const gpucomp_model *model = context->model;
     const struct cl_model *device = model->device;
@@ -137,14 +141,14 @@ int gcrt_cl_download(gpucomp_context *context, const struct form *form, const gp
         const struct buffer *buffer = ITEMS(form->program->plan.buffers, struct buffer) + position;
         cl_mem memory = gcrt_device_memory(context, form, position);
         size_t bytes = (size_t)gcrt_shape_bytes(form, buffer);
-        if (!bytes)
+        if (!bytes || gcrt_on_device(gcrt_tensor_at(outputs, k)))
             continue;
-        if (device->device.unified && (buffer->kind == INPUT || buffer->kind == OUTPUT))
+        if (complete && device->device.unified && (buffer->kind == INPUT || buffer->kind == OUTPUT))
             own->views[k] = cl->clEnqueueMapBuffer(own->queue, memory, 0, CL_MAP_READ, 0, bytes, 0, NULL, NULL, &status);
         else
             status = cl->clEnqueueReadBuffer(own->queue, memory, 0, 0, bytes, gcrt_tensor_at(outputs, k)->data, 0, NULL, NULL);
     }
-    cl_int finished = cl->clFinish(own->queue);
+    cl_int finished = complete ? cl->clFinish(own->queue) : cl->clFlush(own->queue);
     status = status ? status : finished;
     for (size_t k = 0; k < model->output_count; k++) {
         int64_t position = gcrt_output_buffer(form, model->outputs[k]);

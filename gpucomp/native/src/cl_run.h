@@ -19,6 +19,7 @@ struct cl_call {
 
 struct cl_own {
     cl_command_queue queue;
+    bool foreign; /* the caller's */
     size_t enqueued; /* launches of this run */
     void **views;    /* mapped outputs */
 };
@@ -30,9 +31,11 @@ static inline struct cl_own *gcrt_cl_own(const gpucomp_context *context)
 
 /* Parts of struct device_calls: see there. */
 int gcrt_cl_bind(gpucomp_context *context, struct form *form, gpucomp_error *error);
-int gcrt_cl_upload(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs, gpucomp_error *error);
+int gcrt_cl_upload(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs, bool complete,
+                   gpucomp_error *error);
 int gcrt_cl_launch(gpucomp_context *context, const struct form *form, size_t row, int64_t step, gpucomp_error *error);
-int gcrt_cl_download(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs, gpucomp_error *error);
+int gcrt_cl_download(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs, bool complete,
+                     gpucomp_error *error);
 int gcrt_cl_copy_between(gpucomp_context *context, void *from, uint64_t from_at, void *to, uint64_t to_at, uint64_t bytes,
                          gpucomp_error *error);
 #endif

@@ -94,13 +94,18 @@ struct engine {
     void (*end)(gpucomp_context *context);
     /* Prepare a form that was measured, and which becomes the latest. */
     int (*plan)(gpucomp_context *context, struct form *form, gpucomp_error *error);
-    /* Run it on tensors that were checked. */
+    /* Run it on tensors that were checked. Without `complete`, results may come later, before `wait` returns. */
     int (*run)(gpucomp_context *context, struct form *form, const gpucomp_tensor *inputs, const gpucomp_tensor *outputs,
-               gpucomp_error *error);
+               bool complete, gpucomp_error *error);
+    int (*wait)(gpucomp_context *context, gpucomp_error *error);
     /* Memory of states: let it begin with zeros, and copy rows from or to it. */
     int (*zero)(gpucomp_context *context, void *memory, uint64_t bytes, gpucomp_error *error);
     int (*copy)(gpucomp_context *context, void *memory, const struct strided *rows, void *packed, bool out,
                 gpucomp_error *error);
+    /* Whether a caller's tensor on the device, of at least so many bytes, is one: empty, or what is wrong. NULL: addresses,
+     * which are not known to be any. */
+    const char *(*refuses)(const gpucomp_model *model, void *memory, uint64_t bytes);
+    bool has_memory; /* of its own, other than the host's */
 };
 extern const struct engine gcrt_processor, gcrt_opencl, gcrt_gpu;
 
@@ -131,6 +136,12 @@ void gcrt_place(struct form *form, uint8_t *arena);
 static inline const gpucomp_tensor *gcrt_tensor_at(const gpucomp_tensor *tensors, size_t number)
 {
     return (const gpucomp_tensor *)(const void *)((const char *)tensors + number * tensors->size);
+}
+
+/* Whether it is on the device; programs that were compiled with an older header have no such tensors. */
+static inline bool gcrt_on_device(const gpucomp_tensor *tensor)
+{
+    return tensor->size >= GCRT_END(gpucomp_tensor, memory) && tensor->memory == GPUCOMP_DEVICE;
 }
 
 /* The position of the buffer of an output of the plan. */

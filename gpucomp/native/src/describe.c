@@ -43,6 +43,9 @@ int gpucomp_describe(const gpucomp_model *model, gpucomp_model_info *info, gpuco
     made.arena_bytes = model->open.dim_count ? 0 : (uint64_t)plan->arena_bytes;
     made.device = model->device_name;
     made.compiled = model->compiled;
+    made.native_context = model->native_context;
+    made.native_device = model->native_device;
+    made.device_number = model->device_number;
     give(info, info->size, &made, sizeof made);
     return 0;
 }

@@ -42,6 +42,7 @@ struct device_context {
     uint64_t *rooms;
     bool *kept;  /* whether it is a state */
     bool broken; /* a run failed: counters may hold anything */
+    bool pending; /* runs may be in the queue */
     void *own;   /* the engine's */
 };
 
@@ -66,13 +67,16 @@ struct device_calls {
     void (*end)(gpucomp_context *context, struct form *form);
     /* Prepare a launch at the sizes of a form. */
     int (*prepare)(gpucomp_context *context, struct form *form, size_t row, gpucomp_error *error);
-    /* Of a run: give the kernels their memory, copy inputs, launch a row in a step of its loop, copy outputs and wait. */
+    /* Of a run: give the kernels their memory, copy inputs from the host, launch a row in a step of its loop, copy outputs to
+     * the host. A `complete` run has nothing before it in the queue, and leaves nothing there. */
     int (*bind)(gpucomp_context *context, struct form *form, gpucomp_error *error);
-    int (*upload)(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs, gpucomp_error *error);
+    int (*upload)(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs, bool complete,
+                  gpucomp_error *error);
     int (*launch)(gpucomp_context *context, const struct form *form, size_t row, int64_t step, gpucomp_error *error);
-    int (*download)(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs, gpucomp_error *error);
-    /* Wait until nothing that was enqueued is running. */
-    void (*wait)(gpucomp_context *context);
+    int (*download)(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs, bool complete,
+                    gpucomp_error *error);
+    /* Wait until nothing that was enqueued is running, and tell what failed of it. */
+    int (*wait)(gpucomp_context *context, gpucomp_error *error);
 };
 
 /* List the weights of all programs. After they were uploaded, note where those of each program are. */
@@ -88,7 +92,8 @@ void gcrt_device_end(gpucomp_context *context);
 /* See `plan` and `run` of struct engine. */
 int gcrt_device_plan(gpucomp_context *context, struct form *form, gpucomp_error *error);
 int gcrt_device_run(gpucomp_context *context, struct form *form, const gpucomp_tensor *inputs, const gpucomp_tensor *outputs,
-                    gpucomp_error *error);
+                    bool complete, gpucomp_error *error);
+int gcrt_device_wait(gpucomp_context *context, gpucomp_error *error);
 
 /* Where a buffer lies in this run. */
 void *gcrt_device_memory(const gpucomp_context *context, const struct form *form, int64_t position);

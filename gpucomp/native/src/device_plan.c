@@ -255,7 +255,9 @@ int gcrt_device_plan(gpucomp_context *context, struct form *form, gpucomp_error 
     const struct device_calls *device = ((const struct device_context *)context->device)->device;
     const struct program *program = form->program;
     struct device_form *made = form->calls;
-    int code = place_tensors(context, form, error); /* another form may have let them grow, and others use them */
+    int code = gcrt_device_wait(context, error); /* runs at other sizes may still use what is freed */
+    if (code == 0)
+        code = place_tensors(context, form, error); /* another form may have let them grow, and others use them */
     for (size_t a = 0; a < program->argument_count; a++)
         made->arguments[a].bound = NULL;
     if (code || form->planned)

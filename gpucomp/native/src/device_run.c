@@ -1,8 +1,10 @@
-/* Runs on a device: everything is enqueued in order, and nothing waits before the results. */
+/* Runs on a device: everything is enqueued in order, and nothing waits before the results, or for them where none is asked. */
 #include <string.h>
 
 #include "device.h"
 #include "states.h"
+
+#define ALIGNMENT 16 /* bytes that kernels load at once */
 
 void *gcrt_device_memory(const gpucomp_context *context, const struct form *form, int64_t position)
 {
@@ -17,8 +19,16 @@ void *gcrt_device_memory(const gpucomp_context *context, const struct form *form
     }
 }
 
+/* Whether kernels can have a tensor of the caller's where it is. */
+static bool is_ready(const gpucomp_context *context, const gpucomp_tensor *tensor)
+{
+    return gcrt_on_device(tensor) && tensor->data &&
+           (context->engine->refuses || (uintptr_t)tensor->data % ALIGNMENT == 0); /* handles have no place within another */
+}
+
 /* Find where inputs, outputs and states lie in this run. */
-static void find_tensors(gpucomp_context *context, const struct form *form)
+static void find_tensors(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs,
+                         const gpucomp_tensor *outputs)
 {
     const gpucomp_model *model = context->model;
     const struct plan *plan = &form->program->plan;
@@ -29,6 +39,50 @@ static void find_tensors(gpucomp_context *context, const struct form *form)
         if (model->state_outputs[s] >= 0)
             own->now[plan->inputs.count + (size_t)model->state_outputs[s]] = context->kept[s].spare;
     }
+    for (size_t k = 0; k < model->input_count; k++)
+        if (is_ready(context, gcrt_tensor_at(inputs, k)))
+            own->now[model->inputs[k]] = gcrt_tensor_at(inputs, k)->data;
+    for (size_t k = 0; k < model->output_count; k++) {
+        size_t number = model->outputs[k];
+        int64_t position = gcrt_output_buffer(form, number);
+        bool first = ITEMS(plan->buffers, struct buffer)[position].kind == OUTPUT &&
+                     form->program->output_of[position] == (int64_t)number; /* others of one buffer are copies */
+        if (first && is_ready(context, gcrt_tensor_at(outputs, k)))
+            own->now[plan->inputs.count + number] = gcrt_tensor_at(outputs, k)->data;
+    }
+}
+
+/* Copy what kernels cannot have where it is from the caller's memory on the device. */
+static int take_inputs(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs, gpucomp_error *error)
+{
+    const gpucomp_model *model = context->model;
+    const struct device_context *own = context->device;
+    int code = 0;
+    for (size_t k = 0; k < model->input_count && code == 0; k++) {
+        const gpucomp_tensor *tensor = gcrt_tensor_at(inputs, k);
+        void *memory = own->now[model->inputs[k]];
+        uint64_t bytes = (uint64_t)form->nbytes[ITEMS(form->program->plan.inputs, int64_t)[model->inputs[k]]];
+        if (gcrt_on_device(tensor) && bytes && memory != tensor->data)
+            code = own->device->copy(context, tensor->data, 0, memory, 0, bytes, error);
+    }
+    return code;
+}
+
+/* The same to it. */
+static int give_outputs(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs, gpucomp_error *error)
+{
+    const gpucomp_model *model = context->model;
+    const struct device_context *own = context->device;
+    int code = 0;
+    for (size_t k = 0; k < model->output_count && code == 0; k++) {
+        const gpucomp_tensor *tensor = gcrt_tensor_at(outputs, k);
+        int64_t position = gcrt_output_buffer(form, model->outputs[k]);
+        void *memory = gcrt_device_memory(context, form, position);
+        uint64_t bytes = gcrt_shape_bytes(form, ITEMS(form->program->plan.buffers, struct buffer) + position);
+        if (gcrt_on_device(tensor) && bytes && memory != tensor->data)
+            code = own->device->copy(context, memory, 0, tensor->data, 0, bytes, error);
+    }
+    return code;
 }
 
 /* After a run that failed, counters may hold anything. */
@@ -38,7 +92,7 @@ static int mend(gpucomp_context *context, gpucomp_error *error)
     int code = 0;
     if (!own->broken)
         return 0;
-    own->device->wait(context); /* launches of the failed run may still be running */
+    own->device->wait(context, NULL); /* launches of the failed run may still be running */
     for (size_t p = 0; p < context->model->program_count; p++) {
         const struct device_form *made = context->forms[p].calls;
         struct list buffers = context->model->programs[p].plan.buffers;
@@ -110,27 +164,43 @@ static int copy_states(gpucomp_context *context, const struct form *form, gpucom
     return code;
 }
 
+int gcrt_device_wait(gpucomp_context *context, gpucomp_error *error)
+{
+    struct device_context *own = context->device;
+    int code = own->pending ? own->device->wait(context, error) : 0;
+    own->pending = false;
+    own->broken = own->broken || code != 0;
+    return code;
+}
+
 int gcrt_device_run(gpucomp_context *context, struct form *form, const gpucomp_tensor *inputs, const gpucomp_tensor *outputs,
-                    gpucomp_error *error)
+                    bool complete, gpucomp_error *error)
 {
     struct device_context *own = context->device;
     const struct device_calls *device = own->device;
-    int code = mend(context, error);
+    int code = complete ? gcrt_device_wait(context, error) : 0;
+    if (code == 0)
+        code = mend(context, error);
     if (code)
         return code;
     own->broken = true;
-    find_tensors(context, form);
+    find_tensors(context, form, inputs, outputs);
     code = device->bind(context, form, error);
     if (code == 0)
-        code = device->upload(context, form, inputs, error);
+        code = device->upload(context, form, inputs, complete, error);
+    if (code == 0)
+        code = take_inputs(context, form, inputs, error);
     if (code == 0)
         code = launch_all(context, form, error);
     if (code == 0)
         code = copy_states(context, form, error);
     if (code == 0)
-        code = device->download(context, form, outputs, error);
+        code = give_outputs(context, form, outputs, error);
+    if (code == 0)
+        code = device->download(context, form, outputs, complete, error);
     if (code)
-        device->wait(context); /* the caller's memory is no longer in use */
+        device->wait(context, NULL); /* the caller's memory is no longer in use */
     own->broken = code != 0;
+    own->pending = !complete && code == 0;
     return code;
 }

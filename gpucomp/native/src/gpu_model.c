@@ -183,6 +183,8 @@ static int open_all(gpucomp_model *model, const struct container *container, gpu
         gcrt_give_back(model->mapped.data, model->mapped.bytes);
     model->compiled = own->by_ptx ? own->module_count : 0;
     model->device_name = own->device.name;
+    model->native_context = own->context;
+    model->device_number = own->device.number;
     return code ? code : gcrt_place_weights(model, &own->weights, error);
 }
 
@@ -205,8 +207,8 @@ static void close_all(gpucomp_model *model)
     gcrt_gpu_close(&own->gpu);
 }
 
-const struct engine gcrt_gpu = {open_all,      close_all,    gcrt_gpu_make, gcrt_gpu_end,
-                                gcrt_gpu_plan, gcrt_gpu_run, gcrt_gpu_zero, gcrt_gpu_copy};
+const struct engine gcrt_gpu = {open_all, close_all, gcrt_gpu_make, gcrt_gpu_end, gcrt_gpu_plan, gcrt_gpu_run, gcrt_gpu_wait,
+                                gcrt_gpu_zero, gcrt_gpu_copy, NULL, true};
 
 int gcrt_gpu_device(bool hip, const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error)
 {

@@ -30,6 +30,7 @@ struct gpu_call {
 
 struct gpu_own {
     void *stream;
+    bool foreign; /* the caller's */
     uint64_t *addresses; /* of a launch's buffers, while it is enqueued */
     void **parameters;
 };
@@ -52,7 +53,8 @@ int gcrt_gpu_make(gpucomp_context *context, const gpucomp_context_options *optio
 void gcrt_gpu_end(gpucomp_context *context);
 int gcrt_gpu_plan(gpucomp_context *context, struct form *form, gpucomp_error *error);
 int gcrt_gpu_run(gpucomp_context *context, struct form *form, const gpucomp_tensor *inputs, const gpucomp_tensor *outputs,
-                 gpucomp_error *error);
+                 bool complete, gpucomp_error *error);
+int gcrt_gpu_wait(gpucomp_context *context, gpucomp_error *error);
 int gcrt_gpu_zero(gpucomp_context *context, void *memory, uint64_t bytes, gpucomp_error *error);
 int gcrt_gpu_copy(gpucomp_context *context, void *memory, const struct strided *rows, void *packed, bool out,
                   gpucomp_error *error);

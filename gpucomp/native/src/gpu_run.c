@@ -166,15 +166,17 @@ static int bind(gpucomp_context *context, struct form *form, gpucomp_error *erro
 }
 
 /* The inputs are in the caller's memory, which stays as it is until the run ends. */
-static int upload(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs, gpucomp_error *error)
+static int upload(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs, bool complete,
+                  gpucomp_error *error)
 {
     const gpucomp_model *model = context->model;
     const struct device_context *own = context->device;
     int status = 0;
+    (void)complete;
     for (size_t k = 0; k < model->input_count && !status; k++) {
         size_t number = model->inputs[k];
         size_t bytes = (size_t)form->nbytes[ITEMS(form->program->plan.inputs, int64_t)[number]];
-        if (bytes)
+        if (bytes && !gcrt_on_device(gcrt_tensor_at(inputs, k)))
             status = model_of(context)->gpu.upload(own->tensors[number], gcrt_tensor_at(inputs, k)->data, bytes,
                                                    own_of(context)->stream);
     }
@@ -229,7 +231,8 @@ static int launch(gpucomp_context *context, const struct form *form, size_t row,
     return failed(context, kernel->name.at, start(context, kernel, call->function, grid, overlap), error);
 }
 
-static int download(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs, gpucomp_error *error)
+static int download(gpucomp_context *context, const struct form *form, const gpucomp_tensor *outputs, bool complete,
+                    gpucomp_error *error)
 {
     const gpucomp_model *model = context->model;
     const struct gpu *gpu = &model_of(context)->gpu;
@@ -237,15 +240,18 @@ static int download(gpucomp_context *context, const struct form *form, const gpu
     for (size_t k = 0; k < model->output_count && !status; k++) {
         int64_t position = gcrt_output_buffer(form, model->outputs[k]);
         size_t bytes = (size_t)gcrt_shape_bytes(form, ITEMS(form->program->plan.buffers, struct buffer) + position);
-        if (bytes)
+        if (bytes && !gcrt_on_device(gcrt_tensor_at(outputs, k)))
             status = gpu->download(gcrt_tensor_at(outputs, k)->data, gcrt_device_memory(context, form, position), bytes,
                                    own_of(context)->stream);
     }
-    int finished = gpu->wait(own_of(context)->stream);
+    int finished = complete ? gpu->wait(own_of(context)->stream) : 0;
     return failed(context, "the run failed", status ? status : finished, error);
 }
 
-static void wait(gpucomp_context *context) { model_of(context)->gpu.wait(own_of(context)->stream); }
+static int wait(gpucomp_context *context, gpucomp_error *error)
+{
+    return failed(context, "the run failed", model_of(context)->gpu.wait(own_of(context)->stream), error);
+}
 
 static const struct device_calls CALLS = {
     .weights = weights, .allocate = gcrt_gpu_allocate, .release = release, .part = part, .end_part = end_part, .zero = zero,
@@ -255,7 +261,7 @@ static const struct device_calls CALLS = {
 
 /* ---- what the engine has: the same, with the GPU as the current one of the thread ---- */
 
-static int make(gpucomp_context *context, gpucomp_error *error)
+static int make(gpucomp_context *context, void *stream, gpucomp_error *error)
 {
     struct gpu_own *own = own_of(context);
     size_t most = 0;
@@ -268,7 +274,9 @@ static int make(gpucomp_context *context, gpucomp_error *error)
     own->parameters = gcrt_new(&context->store, most, sizeof *own->parameters);
     if (!own->addresses || !own->parameters)
         return gcrt_no_memory(error);
-    int status = model_of(context)->gpu.make_stream(&own->stream, GPU_NON_BLOCKING);
+    own->stream = stream;
+    own->foreign = stream != NULL;
+    int status = stream ? 0 : model_of(context)->gpu.make_stream(&own->stream, GPU_NON_BLOCKING);
     if (status) {
         own->stream = NULL;
         return gcrt_gpu_fail(&model_of(context)->gpu, error, GCRT_NOT_OPENED, "a stream", status);
@@ -283,7 +291,7 @@ int gcrt_gpu_make(gpucomp_context *context, const gpucomp_context_options *optio
         code = gcrt_gpu_enter(model_of(context), &before, error);
     if (code)
         return code;
-    code = make(context, error);
+    code = make(context, options->stream, error);
     gcrt_gpu_leave(model_of(context), before);
     return code;
 }
@@ -297,7 +305,8 @@ void gcrt_gpu_end(gpucomp_context *context)
         return; /* it has no memory, or the GPU is lost */
     model->gpu.wait(own->stream);
     gcrt_device_end(context);
-    model->gpu.end_stream(own->stream);
+    if (!own->foreign)
+        model->gpu.end_stream(own->stream);
     gcrt_gpu_leave(model, before);
 }
 
@@ -311,13 +320,23 @@ int gcrt_gpu_plan(gpucomp_context *context, struct form *form, gpucomp_error *er
     return code;
 }
 
-int gcrt_gpu_run(gpucomp_context *context, struct form *form, const gpucomp_tensor *inputs, const gpucomp_tensor *outputs,
-                 gpucomp_error *error)
+int gcrt_gpu_wait(gpucomp_context *context, gpucomp_error *error)
 {
     int before, code = gcrt_gpu_enter(model_of(context), &before, error);
     if (code)
         return code;
-    code = gcrt_device_run(context, form, inputs, outputs, error);
+    code = gcrt_device_wait(context, error);
+    gcrt_gpu_leave(model_of(context), before);
+    return code;
+}
+
+int gcrt_gpu_run(gpucomp_context *context, struct form *form, const gpucomp_tensor *inputs, const gpucomp_tensor *outputs,
+                 bool complete, gpucomp_error *error)
+{
+    int before, code = gcrt_gpu_enter(model_of(context), &before, error);
+    if (code)
+        return code;
+    code = gcrt_device_run(context, form, inputs, outputs, complete, error);
     gcrt_gpu_leave(model_of(context), before);
     return code;
 }

@@ -257,6 +257,7 @@ static int refuse_others(struct loading *loading)
     const struct plan *plan = &model->programs->plan;
     char names[400] = "";
     size_t at = 0;
+    model->device_number = -1;
     model->engine = plan->device == ON_CPU ? &gcrt_processor : plan->device == ON_OPENCL ? &gcrt_opencl : &gcrt_gpu;
     model->keep_mapped = model->keep_mapped || plan->device != ON_CPU; /* a device has them in memory of its own */
     if (gcrt_member(&loading->container, "", gcrt_text(DYNAMIC_MODEL)))

@@ -52,6 +52,8 @@ struct gpucomp_model {
     bool keep_mapped; /* weights stay in the file */
     const char *device_name; /* NULL for the processor */
     uint64_t compiled; /* programs that a driver compiled from source when the model was opened */
+    void *native_context, *native_device; /* handles of the driver's, see gpucomp_model_info */
+    int device_number;
     void *large; /* weights in large pages */
     size_t large_bytes;
     struct program *programs; /* the first one is for any size, the others for one set of sizes */

@@ -88,6 +88,8 @@ static int find_codes(gpucomp_model *model, struct program *program, gpucomp_err
 
 static int reserve(gpucomp_context *context, const gpucomp_context_options *options, gpucomp_error *error)
 {
+    if (options->stream)
+        return gcrt_fail(error, GCRT_WRONG_CALL, "options.stream: none expected, as the model is for the processor");
     if (options->arena) {
         if ((uintptr_t)options->arena % GCRT_LINE)
             return gcrt_fail(error, GCRT_WRONG_CALL, "options.arena: memory aligned to %d bytes expected", GCRT_LINE);
@@ -227,9 +229,9 @@ static void execute(gpucomp_context *context, struct form *form)
 }
 
 static int run(gpucomp_context *context, struct form *form, const gpucomp_tensor *inputs, const gpucomp_tensor *outputs,
-               gpucomp_error *error)
+               bool complete, gpucomp_error *error)
 {
-    (void)error;
+    (void)complete, (void)error;
     bind(context, form, inputs, outputs);
     execute(context, form);
     copy_outputs(context, form);
@@ -315,4 +317,10 @@ static int copy(gpucomp_context *context, void *memory, const struct strided *ro
     return 0;
 }
 
-const struct engine gcrt_processor = {open_all, close_all, make, end, plan, run, zero, copy};
+static int wait(gpucomp_context *context, gpucomp_error *error)
+{
+    (void)context, (void)error;
+    return 0;
+}
+
+const struct engine gcrt_processor = {open_all, close_all, make, end, plan, run, wait, zero, copy, NULL, false};

@@ -50,6 +50,24 @@ static int check_tensors(const gpucomp_tensor *tensors, size_t count, size_t exp
     return 0;
 }
 
+/* A tensor's memory, of at least so many bytes. */
+static int check_memory(const gpucomp_model *model, const gpucomp_tensor *tensor, size_t alignment, uint64_t bytes,
+                        const char *what, struct text name, gpucomp_error *error)
+{
+    const struct engine *engine = model->engine;
+    bool known = tensor->size < GCRT_END(gpucomp_tensor, memory) || tensor->memory == GPUCOMP_HOST ||
+                 tensor->memory == GPUCOMP_DEVICE;
+    bool handle = gcrt_on_device(tensor) && engine->refuses;
+    if (!known || (gcrt_on_device(tensor) && !engine->has_memory))
+        return gcrt_fail(error, GCRT_WRONG_CALL, "%s %s: %s", what, QUOTE(name),
+                         known ? "memory of the host expected, as the model is for the processor"
+                               : "GPUCOMP_HOST or GPUCOMP_DEVICE expected as its memory");
+    if ((bytes && !tensor->data) || (!handle && (uintptr_t)tensor->data % alignment))
+        return gcrt_fail(error, GCRT_WRONG_CALL, "%s %s: data that is aligned to its elements expected", what, QUOTE(name));
+    const char *refused = handle && tensor->data ? engine->refuses(model, tensor->data, bytes) : "";
+    return *refused ? gcrt_fail(error, GCRT_WRONG_CALL, "%s %s: %s", what, QUOTE(name), refused) : 0;
+}
+
 /* Note the size of a dimension that an extent of an input has. */
 static int take_size(const gpucomp_model *model, const struct buffer *buffer, size_t axis, size_t d, int64_t size, int64_t *sizes,
                      gpucomp_error *error)
@@ -94,9 +112,7 @@ static int check_input(const gpucomp_model *model, const struct buffer *buffer, 
         return gcrt_fail(error, GCRT_WRONG_SHAPE, "input %s: %lld bytes expected, found %zu", QUOTE(buffer->name),
                          (long long)bytes,
                          tensor->bytes);
-    if ((bytes && !tensor->data) || (uintptr_t)tensor->data % gcrt_dtypes[buffer->dtype].bytes)
-        return gcrt_fail(error, GCRT_WRONG_CALL, "input %s: data that is aligned to its elements expected", QUOTE(buffer->name));
-    return 0;
+    return check_memory(model, tensor, gcrt_dtypes[buffer->dtype].bytes, (uint64_t)bytes, "input", buffer->name, error);
 }
 
 /* Check inputs, and find the sizes of the run: those of the inputs and of the states. */
@@ -117,8 +133,12 @@ static int find_sizes(gpucomp_context *context, const gpucomp_tensor *inputs, si
     return gcrt_sizes_of_states(context, sizes, error);
 }
 
-static bool meets(const gpucomp_tensor *one, const gpucomp_tensor *other)
+static bool meets(const gpucomp_model *model, const gpucomp_tensor *one, const gpucomp_tensor *other)
 {
+    if (gcrt_on_device(one) != gcrt_on_device(other))
+        return false;
+    if (gcrt_on_device(one) && model->engine->refuses) /* handles */
+        return one->data && one->data == other->data;
     uintptr_t a = (uintptr_t)one->data, b = (uintptr_t)other->data;
     return one->bytes && other->bytes && a < b + other->bytes && b < a + one->bytes;
 }
@@ -138,18 +158,18 @@ static int check_outputs(const gpucomp_context *context, const struct form *form
         uint64_t bytes = (uint64_t)form->nbytes[gcrt_output_buffer(form, model->outputs[k])];
         if (buffer->kind == TEMP) /* may take more than its shape does */
             bytes = gcrt_shape_bytes(form, buffer);
-        if ((bytes && !tensor->data) || (uintptr_t)tensor->data % gcrt_dtypes[buffer->dtype].bytes)
-            return gcrt_fail(error, GCRT_WRONG_CALL, "output %s: data that is aligned to its elements expected", QUOTE(name));
         if (tensor->bytes < bytes)
             return gcrt_fail(error, GCRT_NO_ROOM, "output %s: room for %llu bytes expected, found %zu", QUOTE(name),
                              (unsigned long long)bytes, tensor->bytes);
+        if ((wrong = check_memory(model, tensor, gcrt_dtypes[buffer->dtype].bytes, bytes, "output", name, error)) != 0)
+            return wrong;
         for (size_t n = 0; n < k; n++)
-            if (meets(tensor, gcrt_tensor_at(outputs, n)))
+            if (meets(model, tensor, gcrt_tensor_at(outputs, n)))
                 return gcrt_fail(error, GCRT_SHARED_RESULT,
                                  "output %s shares memory with another: memory of its own for each expected",
                                  QUOTE(name));
         for (size_t n = 0; n < model->input_count; n++)
-            if (meets(tensor, gcrt_tensor_at(inputs, n)))
+            if (meets(model, tensor, gcrt_tensor_at(inputs, n)))
                 return gcrt_fail(error, GCRT_SHARED_RESULT, "output %s shares memory with an input: memory of its own expected",
                                  QUOTE(name));
     }
@@ -164,8 +184,8 @@ uint64_t gcrt_shape_bytes(const struct form *form, const struct buffer *buffer)
     return (uint64_t)bytes;
 }
 
-int gpucomp_run(gpucomp_context *context, const gpucomp_tensor *inputs, size_t input_count, const gpucomp_tensor *outputs,
-                size_t output_count, gpucomp_error *error)
+static int run(gpucomp_context *context, const gpucomp_tensor *inputs, size_t input_count, const gpucomp_tensor *outputs,
+               size_t output_count, bool complete, gpucomp_error *error)
 {
     int code = gcrt_enter(context, error);
     if (code)
@@ -180,10 +200,32 @@ int gpucomp_run(gpucomp_context *context, const gpucomp_tensor *inputs, size_t i
     if (code == 0)
         code = gcrt_begin_states(context, form, error);
     if (code == 0) {
-        code = context->engine->run(context, form, inputs, outputs, error);
+        code = context->engine->run(context, form, inputs, outputs, complete, error);
         if (code == 0)
             gcrt_end_states(context, form);
     }
+    gcrt_leave(context);
+    return code;
+}
+
+int gpucomp_run(gpucomp_context *context, const gpucomp_tensor *inputs, size_t input_count, const gpucomp_tensor *outputs,
+                size_t output_count, gpucomp_error *error)
+{
+    return run(context, inputs, input_count, outputs, output_count, true, error);
+}
+
+int gpucomp_enqueue(gpucomp_context *context, const gpucomp_tensor *inputs, size_t input_count, const gpucomp_tensor *outputs,
+                    size_t output_count, gpucomp_error *error)
+{
+    return run(context, inputs, input_count, outputs, output_count, false, error);
+}
+
+int gpucomp_wait(gpucomp_context *context, gpucomp_error *error)
+{
+    int code = gcrt_enter(context, error);
+    if (code)
+        return code;
+    code = context->engine->wait(context, error);
     gcrt_leave(context);
     return code;
 }

@@ -151,7 +151,8 @@ static int allocate(struct arrays *arrays, size_t count)
 static void tell(struct arrays *arrays, size_t k)
 {
     struct npy *array = arrays->files + k;
-    arrays->tensors[k] = (gpucomp_tensor){sizeof(gpucomp_tensor), array->data, array->bytes, array->shape, array->rank};
+    arrays->tensors[k] =
+        (gpucomp_tensor){sizeof(gpucomp_tensor), array->data, array->bytes, array->shape, array->rank, GPUCOMP_HOST};
 }
 
 static int prepare_outputs(gpucomp_context *context, const gpucomp_model *model, struct arrays *outputs)
