@@ -12,7 +12,7 @@ from gpucomp.artifact import manifest, plan
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES
 from gpucomp.ir.run_numbers import MAGIC, SHIFT, SIZE
 from gpucomp.ir.types import NAMED
-from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, Native, build, folder, same_bits, shared
+from testing.c_library import COMPILERS, NATIVE, SOURCES, Model, Native, build, folder, same_bits, shared
 from tests.c_runtime.models import any_size, any_size_feed, fixed, generator
 
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C compiler")

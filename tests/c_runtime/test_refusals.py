@@ -16,7 +16,7 @@ import pytest
 import gpucomp
 from gpucomp.artifact import container
 from gpucomp.errors import GpucompError
-from tests.c_runtime.library import (
+from testing.c_library import (
     COMPILERS,
     NATIVE,
     SOURCES,

@@ -10,8 +10,8 @@ import pytest
 from gpucomp.errors import InputError
 from gpucomp.runtime import artifact
 from gpucomp.runtime.executable import Executable
+from testing.c_library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
 from tests.c_runtime import models
-from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
 from tests.c_runtime.models import (
     any_size,
     any_size_declared,
