@@ -103,6 +103,8 @@ static int reserve(gpucomp_context *context, const gpucomp_context_options *opti
         if (!context->arena)
             return gcrt_fail(error, GCRT_NO_MEMORY, "cpu: the arena needs %llu bytes of memory, which are not available; "
                              "options.largest can make it smaller", (unsigned long long)context->arena_bytes);
+        if (context->model->open.dim_count == 0) /* every run uses all of it */
+            gcrt_touch(context->arena, (size_t)context->arena_bytes);
     }
     uint8_t *next = context->own_states = gcrt_reserve((size_t)context->own_state_bytes);
     if (!next)
