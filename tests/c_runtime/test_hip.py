@@ -304,7 +304,7 @@ def test_devices_are_listed(elsewhere):
 
 @pytest.mark.slow
 def test_mutations_are_refused_without_a_fault(elsewhere):
-    program = build("mutate", [TESTS / "mutate.c", *SOURCES], f"-I{NATIVE / 'src'}", *SANITIZED)
+    program = build("mutate", [TESTS / "mutate.c", TESTS / "mutations.c", *SOURCES], f"-I{NATIVE / 'src'}", *SANITIZED)
     command = [program, any_size(GPU)[1], "7", "200"]
     done = subprocess.run(command, capture_output=True, text=True, env=elsewhere, timeout=500, check=False)
 

@@ -419,7 +419,7 @@ SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", 
 @pytest.mark.parametrize("name", ["digits", "any_size", "generator"])
 def test_mutations_are_refused_without_a_fault(name):
     path = {"any_size": any_size, "generator": generator}.get(name, lambda: fixed(name))()[1]
-    files = [NATIVE.parents[1] / "tests/c_runtime/mutate.c", *SOURCES]
+    files = [*(NATIVE.parents[1] / "tests/c_runtime" / name for name in ("mutate.c", "mutations.c")), *SOURCES]
     program = build("mutate", files, f"-I{NATIVE / 'src'}", *SANITIZED)
     done = subprocess.run([program, path, "7", "400"], capture_output=True, text=True, timeout=500, check=False)
 
