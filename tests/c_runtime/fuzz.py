@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ HERE = Path(__file__).parent
 FILES = [HERE / "fuzz_open.c", HERE / "mutations.c", *CPU_SOURCES]
 # devices have checks of their own, behind drivers that are not here
 OPTIONS = ("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1", f"-I{NATIVE / 'src'}")
+COMPILER = "clang-19"
 MANIFEST = "manifest.json"
 GROWTH = 1024  # spaces behind a manifest, which may grow into them
 
@@ -47,6 +49,14 @@ def seeds() -> Iterator[bytes]:
     return map(small, (*paths, any_size()[1], generator()[1], filtered()[1]))
 
 
+def available() -> bool:
+    """Whether there is clang-19 with libFuzzer."""
+    if not shutil.which(COMPILER):
+        return False
+    told = subprocess.run([COMPILER, "-print-resource-dir"], capture_output=True, text=True, timeout=60, check=True)
+    return any(Path(told.stdout.strip()).rglob("libclang_rt.fuzzer*"))
+
+
 def main(minutes: float, place: Path, options: Sequence[str] = ()) -> int:
     corpus = place / "native"
     corpus.mkdir(parents=True, exist_ok=True)
@@ -54,7 +64,7 @@ def main(minutes: float, place: Path, options: Sequence[str] = ()) -> int:
     for number, data in enumerate(seeds()):
         (corpus / f"seed{number}").write_bytes(data)
         longest = max(longest, len(data))
-    program = build("fuzz_open", FILES, *OPTIONS, compiler="clang-19")
+    program = build("fuzz_open", FILES, *OPTIONS, compiler=COMPILER)
     limits = [f"-max_total_time={int(60 * minutes)}", "-timeout=5", "-rss_limit_mb=2048", f"-max_len={longest}"]
     command = [program, *limits, f"-artifact_prefix={place}/native-", *options, str(corpus)]
     return subprocess.run(command, check=False).returncode

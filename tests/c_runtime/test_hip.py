@@ -18,10 +18,10 @@ from gpucomp.targets import amdgcn
 from testing.c_library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
 from testing.cuda_on_cpu.harness import hip_compiler
 from tests.c_runtime import models
+from tests.c_runtime.checks import SANITIZED
 from tests.c_runtime.gpus import EmulatedHip
 from tests.c_runtime.models import any_size, any_size_declared, any_size_feed, filtered, fixed, generator
 from tests.c_runtime.state_checks import check_a_state_made_anew, check_states_that_grow
-from tests.c_runtime.test_refusals import SANITIZED
 from tests.runtime.test_repeats import recurrence
 
 GPU = "hip:gfx90a"

@@ -30,6 +30,7 @@ from testing.c_library import (
     native,
     shared,
 )
+from tests.c_runtime.checks import SANITIZED
 from tests.c_runtime.models import any_size, any_size_feed, fixed, generator
 from tests.hostile.corpus import everything
 from tests.onnx_builders import model, node, value
@@ -409,9 +410,6 @@ def test_wrong_calls():
     assert code_of(lambda: opened.context().rows(9_999)) == "GPC2042"
     native().c.gpucomp_close(None)
     native().c.gpucomp_context_destroy(None)
-
-
-SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ int gcrt_cl_bind(gpucomp_context *context, struct form *form, gpucomp_error *err
         cl_mem memory = argument->advance ? argument->slice : gcrt_device_memory(context, form, program->arguments[a].buffer);
         if (memory != argument->bound)
             status = device->cl.clSetKernelArg(((const struct cl_call *)made->calls)[row].kernel,
-                                               (cl_uint)(a - program->begins[row]), sizeof memory, &memory);
+                                               (cl_uint)(a - program->begins[row]), sizeof(cl_mem), &memory);
         argument->bound = status ? NULL : memory;
     }
     gcrt_cl_own(context)->enqueued = 0;

@@ -26,7 +26,7 @@ static void plain_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
 {
     for (; blocks--; data += BLOCK) {
         uint32_t w[64], s[8];
-        for (int t = 0; t < 16; t++)
+        for (size_t t = 0; t < 16; t++)
             w[t] = (uint32_t)data[4 * t] << 24 | (uint32_t)data[4 * t + 1] << 16 | (uint32_t)data[4 * t + 2] << 8 |
                    data[4 * t + 3];
         for (int t = 16; t < 64; t++) {

@@ -260,7 +260,7 @@ static int make(gpucomp_context *context, const gpucomp_context_options *options
     const gpucomp_model *model = context->model;
     context->threads = options->threads > 0 ? options->threads : gcrt_processors();
     context->threads = context->threads < GCRT_MOST_THREADS ? context->threads : GCRT_MOST_THREADS;
-    context->words = gcrt_new(&context->store, 2 * CONTEXT_WORDS, sizeof *context->words);
+    context->words = gcrt_new(&context->store, (size_t)2 * CONTEXT_WORDS, sizeof *context->words);
     if (!context->words)
         return gcrt_no_memory(error);
     context->words[REST] = (uint64_t)(uintptr_t)sched_yield;
