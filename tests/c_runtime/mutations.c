@@ -8,6 +8,8 @@
 #include "digest.h"
 #include "gpucomp.h"
 
+#define MOST_INPUTS 16
+
 uint64_t mutation_seed;
 
 uint64_t drawn(uint64_t below)
@@ -92,6 +94,43 @@ void mutate(uint8_t *data, size_t bytes, const struct container *all, const stru
     seal(data, bytes, manifest);
 }
 
+static void agree(int code, const gpucomp_error *error)
+{
+    if (code == error->code && (!code || strlen(error->text) >= 10))
+        return;
+    fprintf(stderr, "code %d, told %d: %s\n", code, error->code, error->text);
+    exit(3);
+}
+
+/* Plan runs at the least and at the largest sizes of the inputs, and ask for the shapes of their results. */
+static void plan(const gpucomp_model *model, gpucomp_context *context, bool largest)
+{
+    static int64_t shapes[MOST_INPUTS][GPUCOMP_MAX_RANK];
+    gpucomp_tensor inputs[MOST_INPUTS];
+    gpucomp_error error = GPUCOMP_ERROR_INIT;
+    gpucomp_model_info info = {.size = sizeof info};
+    gpucomp_tensor_info told = {.size = sizeof told};
+    agree(gpucomp_describe(model, &info, &error), &error);
+    for (size_t k = 0; k < info.inputs && k < MOST_INPUTS; k++) {
+        agree(gpucomp_input(model, k, &told, &error), &error);
+        inputs[k] = (gpucomp_tensor)GPUCOMP_TENSOR_INIT;
+        inputs[k].shape = shapes[k];
+        inputs[k].rank = told.rank;
+        for (size_t d = 0; d < told.rank; d++)
+            shapes[k][d] = largest ? told.axes[d].high / told.axes[d].multiple * told.axes[d].multiple : told.axes[d].low;
+    }
+    int code = info.inputs <= MOST_INPUTS ? gpucomp_plan(context, inputs, info.inputs, &error) : 0;
+    agree(code, &error);
+    for (size_t k = 0; k < info.outputs; k++) {
+        uint64_t bytes;
+        size_t rank;
+        agree(gpucomp_output(model, k, &told, &error), &error);
+        agree(gpucomp_output_shape(context, k, shapes[0], &rank, &bytes, &error), &error);
+    }
+    for (size_t k = 0; k < info.states; k++)
+        agree(gpucomp_state(model, k, &told, &error), &error);
+}
+
 int opened(const uint8_t *data, size_t bytes)
 {
     gpucomp_error error = GPUCOMP_ERROR_INIT;
@@ -100,14 +139,16 @@ int opened(const uint8_t *data, size_t bytes)
     gpucomp_context_options options = GPUCOMP_CONTEXT_OPTIONS_INIT;
     options.threads = 1;
     int code = gpucomp_open_memory(data, bytes, NULL, &model, &error);
+    agree(code, &error);
+    if (code)
+        return code;
+    code = gpucomp_context_create(model, &options, &context, &error);
+    agree(code, &error);
     if (code == 0) {
-        code = gpucomp_context_create(model, &options, &context, &error);
-        gpucomp_context_destroy(context);
-        gpucomp_close(model);
+        plan(model, context, false);
+        plan(model, context, true);
     }
-    if (code != error.code || (code && strlen(error.text) < 10)) {
-        fprintf(stderr, "code %d, told %d: %s\n", code, error.code, error.text);
-        exit(3);
-    }
+    gpucomp_context_destroy(context);
+    gpucomp_close(model);
     return code;
 }

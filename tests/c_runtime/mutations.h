@@ -18,6 +18,6 @@ void seal(uint8_t *data, size_t bytes, const struct member *manifest);
 /* Change a file at random. */
 void mutate(uint8_t *data, size_t bytes, const struct container *all, const struct member *manifest);
 
-/* Open a file in memory, and prepare to run; the code. An error whose parts contradict each other ends the process. */
+/* Open a file in memory, make a context, and plan runs; the code of the first two. An error whose parts contradict each other ends the process. */
 int opened(const uint8_t *data, size_t bytes);
 #endif
