@@ -77,7 +77,7 @@ def page(rows: Sequence[Measured], times: int) -> str:
             "# Cold start of the C runtime",
             "",
             f"`python -m bench.c_cold_start {rows[0].model} --times {times} --write`: medians of {times} fresh processes,",
-            "in ms and MB; the file is in the system's cache. `read`: its bytes into memory of the process. `run`: the least of",
+            "in ms and MB; the file is in the system's cache. `read`: its bytes into memory of the process. `run`: the median of",
             "15 runs after the first. `open`, `context` and `first run` together are the time from the file to the first result;",
             "`ratio` is that over `read` and `run`. `resident` is what the process has after the first run, `peak` the most it",
             "had, and `beside` what the model added to it beside weights, arena and the caller's tensors.",
