@@ -18,7 +18,7 @@ CUTLASS := "nvidia-cutlass>=4.2" "nvidia-cuda-runtime>=13,<14" "nvidia-cuda-crt>
 
 NATIVE := build/native
 
-.PHONY: help demo native env test quick lint format docs dist bench conformance layouts fuzz fuzz-loader clean
+.PHONY: help demo native env test quick lint format docs dist bench conformance layouts fuzz fuzz-loader fuzz-native check-native clean
 
 help:
 	@echo "make demo    compile a trained network for every device here and let it read handwriting"
@@ -34,6 +34,8 @@ help:
 	@echo "make conformance  ONNX's own suite on cpu and opencl, and through NVRTC; writes docs/conformance.md"
 	@echo "make layouts  fragments, swizzles, descriptors and tensor maps of CUDA kernels beside CuTe's, from CUTLASS's headers"
 	@echo "make fuzz-loader  change bytes of models, artefacts and records, guided by coverage (MINUTES=10 for each)"
+	@echo "make fuzz-native  the same for opening compiled models in C, with libFuzzer (clang-19)"
+	@echo "make check-native  the C runtime: 100,000 changed files, ThreadSanitizer, valgrind, clang-tidy-19; writes bench/results"
 	@echo "make clean   remove the virtual environment and caches"
 
 demo: $(VENV)/.demo
@@ -89,6 +91,12 @@ layouts: $(VENV)/.dev
 fuzz-loader: $(VENV)/.fuzz
 	for kind in loader artifact manifest records; do \
 		$(BIN)/python -m tests.hostile.fuzz_loader $$kind $(MINUTES) $(FUZZED) || exit 1; done
+
+fuzz-native: $(VENV)/.dev
+	$(BIN)/python -m tests.c_runtime.fuzz $(MINUTES) $(FUZZED)
+
+check-native: $(VENV)/.dev
+	$(BIN)/python -m tests.c_runtime.checks --write
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis site $(NATIVE)

@@ -14,7 +14,7 @@ from bench import models
 from bench.decoder_model import Sizes, decoder
 from gpucomp import Dim
 from gpucomp.runtime.executable import Executable
-from tests.c_runtime.library import folder
+from testing.c_library import folder
 from tests.onnx_builders import model, node, value
 from tests.runtime.test_repeats import recurrence
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpucomp.runtime.context import Context
+from testing.c_library import Model, same_bits
 from tests.c_runtime import models
-from tests.c_runtime.library import Model, same_bits
 
 
 def check_states_that_grow(model: Model, python: Context, counts: Sequence[int], last: int):

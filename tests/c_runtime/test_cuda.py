@@ -13,9 +13,9 @@ from gpucomp.errors import DeviceError
 from gpucomp.runtime import cuda as programs
 from gpucomp.runtime.executable import Executable
 from gpucomp.targets import cuda
+from testing.c_library import COMPILERS, Model, NativeError, same_bits
 from tests.c_runtime import models
 from tests.c_runtime.gpus import EmulatedCuda
-from tests.c_runtime.library import COMPILERS, Model, NativeError, same_bits
 from tests.c_runtime.models import any_size, any_size_feed, filtered, fixed
 from tests.c_runtime.test_refusals import sealed
 from tests.fake_cupy import FakeCupy

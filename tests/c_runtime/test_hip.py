@@ -15,13 +15,13 @@ from gpucomp.runtime import artifact
 from gpucomp.runtime import hip as programs
 from gpucomp.runtime.executable import Executable
 from gpucomp.targets import amdgcn
+from testing.c_library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
 from testing.cuda_on_cpu.harness import hip_compiler
 from tests.c_runtime import models
+from tests.c_runtime.checks import SANITIZED
 from tests.c_runtime.gpus import EmulatedHip
-from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
 from tests.c_runtime.models import any_size, any_size_declared, any_size_feed, filtered, fixed, generator
 from tests.c_runtime.state_checks import check_a_state_made_anew, check_states_that_grow
-from tests.c_runtime.test_refusals import SANITIZED
 from tests.runtime.test_repeats import recurrence
 
 GPU = "hip:gfx90a"
@@ -304,7 +304,7 @@ def test_devices_are_listed(elsewhere):
 
 @pytest.mark.slow
 def test_mutations_are_refused_without_a_fault(elsewhere):
-    program = build("mutate", [TESTS / "mutate.c", *SOURCES], f"-I{NATIVE / 'src'}", *SANITIZED)
+    program = build("mutate", [TESTS / "mutate.c", TESTS / "mutations.c", *SOURCES], f"-I{NATIVE / 'src'}", *SANITIZED)
     command = [program, any_size(GPU)[1], "7", "200"]
     done = subprocess.run(command, capture_output=True, text=True, env=elsewhere, timeout=500, check=False)
 

@@ -1,5 +1,6 @@
 """The library as it is shipped: how it is built, what it exports, how large it is, and its tools and wrappers."""
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from gpucomp.artifact import manifest, plan
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES
 from gpucomp.ir.run_numbers import MAGIC, SHIFT, SIZE
 from gpucomp.ir.types import NAMED
-from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, Native, build, folder, same_bits, shared
+from testing.c_library import COMPILERS, NATIVE, SOURCES, Model, Native, build, folder, same_bits, shared
 from tests.c_runtime.models import any_size, any_size_feed, fixed, generator
 
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C compiler")
@@ -93,6 +94,21 @@ def test_what_a_manifest_may_say_is_what_python_lets_it_say():
 def test_lines_and_files_are_short():
     assert {path.name for path, text in TEXT.items() if len(text.splitlines()) > 600} == set()
     assert {path.name for path, text in TEXT.items() if max(map(len, text.splitlines())) > 130} == set()
+
+
+def test_digests_are_those_of_python():
+    """Of every length of some blocks, alone and two side by side, with the processor's instructions and without."""
+    files = [ROOT / "tests/c_runtime/digests.c", NATIVE / "src/digest.c"]
+    program = build("digests", files, f"-I{NATIVE / 'src'}", "-O1")
+    lines = subprocess.run([program, "300"], capture_output=True, text=True, check=True).stdout.splitlines()
+    text = bytes((k * 7 + k // 251) % 256 for k in range(600))
+    whole = hashlib.sha256(text).hexdigest()
+
+    assert {int(line.split()[0]) for line in lines} == set(range(301))
+    for line in lines:
+        length, *found = line.split()
+        own = hashlib.sha256(text[: int(length)]).hexdigest()
+        assert found == [own, own, whole]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 from gpucomp.runtime import artifact
 from gpucomp.runtime.executable import Executable
 from gpucomp.targets import opencl
-from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
+from testing.c_library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
 from tests.c_runtime.models import any_size, any_size_declared, any_size_feed, filtered, fixed, generator
 from tests.c_runtime.state_checks import check_a_state_made_anew, check_states_that_grow
 

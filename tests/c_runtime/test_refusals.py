@@ -16,7 +16,7 @@ import pytest
 import gpucomp
 from gpucomp.artifact import container
 from gpucomp.errors import GpucompError
-from tests.c_runtime.library import (
+from testing.c_library import (
     COMPILERS,
     NATIVE,
     SOURCES,
@@ -32,6 +32,7 @@ from tests.c_runtime.library import (
     same_bits,
     shared,
 )
+from tests.c_runtime.checks import SANITIZED
 from tests.c_runtime.models import any_size, any_size_feed, fixed, generator
 from tests.hostile.corpus import everything
 from tests.onnx_builders import model, node, value
@@ -435,15 +436,12 @@ def test_wrong_calls():
     native().c.gpucomp_context_destroy(None)
 
 
-SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="sanitizers of Linux")
 @pytest.mark.parametrize("name", ["digits", "any_size", "generator"])
 def test_mutations_are_refused_without_a_fault(name):
     path = {"any_size": any_size, "generator": generator}.get(name, lambda: fixed(name))()[1]
-    files = [NATIVE.parents[1] / "tests/c_runtime/mutate.c", *SOURCES]
+    files = [*(NATIVE.parents[1] / "tests/c_runtime" / name for name in ("mutate.c", "mutations.c")), *SOURCES]
     program = build("mutate", files, f"-I{NATIVE / 'src'}", *SANITIZED)
     done = subprocess.run([program, path, "7", "400"], capture_output=True, text=True, timeout=500, check=False)
 

@@ -7,11 +7,12 @@ import threading
 import numpy as np
 import pytest
 
+import gpucomp
 from gpucomp.errors import InputError
 from gpucomp.runtime import artifact
 from gpucomp.runtime.executable import Executable
+from testing.c_library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
 from tests.c_runtime import models
-from tests.c_runtime.library import COMPILERS, NATIVE, SOURCES, Model, NativeError, build, same_bits
 from tests.c_runtime.models import (
     any_size,
     any_size_declared,
@@ -23,6 +24,7 @@ from tests.c_runtime.models import (
     tokens,
 )
 from tests.c_runtime.state_checks import check_a_state_made_anew
+from tests.onnx_builders import model, node, value
 
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C compiler")
 SIZES = [(1, 4, 1), (5, 64, 90), (2, 8, 33), (1, 4, 1), (3, 64, 17)]
@@ -36,6 +38,19 @@ def test_bits_are_those_of_python(name, threads):
 
     for feed in feeds * 12:  # the first runs try how many threads pay
         assert same_bits(context.run(feed), exe.run(feed))
+
+
+def test_weights_in_large_pages(tmp_path):
+    """Weights of 32 MiB are copied into large pages where the system gives them; the results are the same."""
+    w = models.RNG.standard_normal((2048, 4300)).astype(np.float32)
+    made = model([node("MatMul", ["x", "w"], ["y"])], [value("x", [1, 2048])], weights={"w": w})
+    exe = gpucomp.compile(made, target="cpu")
+    exe.save(tmp_path / "m.gpuc")
+    feed = {"x": models.RNG.standard_normal((1, 2048)).astype(np.float32)}
+    opened = Model(tmp_path / "m.gpuc")
+
+    assert opened.info.weight_bytes > 32 << 20
+    assert same_bits(opened.context().run(feed), exe.run(feed))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

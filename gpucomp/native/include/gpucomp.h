@@ -70,7 +70,7 @@ typedef struct gpucomp_error {
 /* How to open a file. All zero but the size is the default. */
 typedef struct gpucomp_open_options {
     size_t size;
-    /* 1: weights stay in the mapped file, whose pages all processes share. 0: weights of 2 MiB and more are copied into large
+    /* 1: weights stay in the mapped file, whose pages all processes share. 0: weights of 32 MiB and more are copied into large
      * pages where the system gives them, which some models run faster with. */
     int keep_mapped;
     /* For models of OpenCL, CUDA and HIP. Texts need not stay after the call. */

@@ -126,11 +126,25 @@ static bool contains(const char *text, const char *part)
     return count == 0;
 }
 
+/* The two numbers of a version behind `prefix`; how many there are. */
+static int version_in(const char *text, const char *prefix, int *major, int *minor)
+{
+    size_t count = strlen(prefix);
+    if (strncmp(text, prefix, count) != 0)
+        return 0;
+    char *end;
+    *major = (int)strtol(text += count, &end, 10);
+    if (end == text || *end != '.')
+        return end != text;
+    *minor = (int)strtol(text = end + 1, &end, 10);
+    return end == text ? 1 : 2;
+}
+
 /* Templates need OpenCL 1.2; Mesa's Clover has 1.1. */
 static bool is_too_old(const struct cl_found *device)
 {
     int major = 0, minor = 0;
-    if (sscanf(device->version, "OpenCL %d.%d", &major, &minor) != 2)
+    if (version_in(device->version, "OpenCL ", &major, &minor) != 2)
         return false;
     return major < 1 || (major == 1 && minor < 2);
 }
@@ -234,7 +248,7 @@ int gcrt_cl_c_version(const struct cl *cl, const struct cl_found *device)
     int major = 1, minor = 0;
     size_t bytes = 0;
     bool third = strncmp(device->version, "OpenCL 3.", 9) == 0;
-    if (sscanf(device->c_version, "OpenCL C %d.%d", &major, &minor) < 1)
+    if (version_in(device->c_version, "OpenCL C ", &major, &minor) < 1)
         major = 1;
     if (third && cl->clGetDeviceInfo(device->id, CL_DEVICE_OPENCL_C_ALL_VERSIONS, sizeof listed, listed, &bytes) == 0)
         for (size_t k = 0; k < bytes / sizeof *listed; k++)

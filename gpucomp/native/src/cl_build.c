@@ -100,7 +100,8 @@ static bool find_key(struct builder *builder, const struct kernel *kernel, struc
     size_t before = (size_t)count;
     count += snprintf(text + count, room - (size_t)count, "%s", flags);
     for (char *at = text + before; *at; at++)
-        *at = *at == ' ' ? '\n' : *at;
+        if (*at == ' ')
+            *at = '\n';
     gcrt_sha256((const uint8_t *)text, (size_t)count, key);
     return true;
 }

@@ -60,7 +60,7 @@ int gcrt_cl_bind(gpucomp_context *context, struct form *form, gpucomp_error *err
         int kind = ITEMS(program->plan.buffers, struct buffer)[program->arguments[a].buffer].kind;
         if (memory != argument->bound || kind == INPUT || kind == OUTPUT)
             status = device->cl.clSetKernelArg(((const struct cl_call *)made->calls)[row].kernel,
-                                               (cl_uint)(a - program->begins[row]), sizeof memory, &memory);
+                                               (cl_uint)(a - program->begins[row]), sizeof(cl_mem), &memory);
         argument->bound = status ? NULL : memory;
     }
     gcrt_cl_own(context)->enqueued = 0;

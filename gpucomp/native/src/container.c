@@ -129,7 +129,9 @@ static bool is_member_name(struct text name)
         if (name.at[k] == '/' && part) {
             slashes++;
             part = 0;
-        } else if (!in_name(name.at[k], part == 0) || ++part > 200) {
+        } else if (in_name(name.at[k], part == 0) && part < 200) {
+            part++;
+        } else {
             return false;
         }
     }
@@ -211,11 +213,11 @@ static int check_layout(const uint8_t *data, uint64_t bytes, const char *path, s
         at += local_header(text, member) + member->bytes;
         directory_bytes += CENTRAL_BYTES + member->name.count + CENTRAL_EXTRA;
     }
-    if (at + directory_bytes + TAIL_BYTES != bytes)
+    uint64_t taken = at + directory_bytes + TAIL_BYTES;
+    if (taken != bytes)
         return gcrt_fail(error, GCRT_DAMAGED_FILE,
                          "%s is not a compiled model: its members take %llu bytes and the file has %llu: truncated or extended",
-                         QUOTE(gcrt_text(path)), (unsigned long long)(at + directory_bytes + TAIL_BYTES),
-                         (unsigned long long)bytes);
+                         QUOTE(gcrt_text(path)), (unsigned long long)taken, (unsigned long long)bytes);
     const uint8_t *entry = data + at;
     for (size_t k = 0; k < found->count; k++) {
         size_t count = central_entry(text, found->members + k);

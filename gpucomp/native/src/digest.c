@@ -26,7 +26,7 @@ static void plain_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
 {
     for (; blocks--; data += BLOCK) {
         uint32_t w[64], s[8];
-        for (int t = 0; t < 16; t++)
+        for (size_t t = 0; t < 16; t++)
             w[t] = (uint32_t)data[4 * t] << 24 | (uint32_t)data[4 * t + 1] << 16 | (uint32_t)data[4 * t + 2] << 8 |
                    data[4 * t + 3];
         for (int t = 16; t < 64; t++) {
@@ -50,71 +50,164 @@ static void plain_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
 }
 
 #ifdef HAS_SHA_INSTRUCTIONS
-static int has_sha_instructions(void)
+bool gcrt_has_sha(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 29 & 1) && __builtin_cpu_supports("sse4.1");
 }
 
-/* Two rounds an instruction; Intel, "New Instructions Supporting the Secure Hash Algorithm". The state is kept as ABEF, CDGH. */
-__attribute__((target("sha,sse4.1"))) static void fast_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
+/* The state as the instructions have it. */
+struct lane {
+    __m128i abef, cdgh, abef_before, cdgh_before, w[4];
+    const uint8_t *data;
+};
+
+#define OF_SHA __attribute__((target("sha,sse4.1")))
+#define INLINE OF_SHA __attribute__((always_inline)) static inline
+
+INLINE void load_state(struct lane *lane, const uint32_t state[8], const uint8_t *data)
 {
-    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
     __m128i low = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state), 0xb1);
     __m128i high = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(state + 4)), 0x1b);
-    __m128i abef = _mm_alignr_epi8(low, high, 8), cdgh = _mm_blend_epi16(high, low, 0xf0);
-    for (; blocks--; data += BLOCK) {
-        const __m128i abef_before = abef, cdgh_before = cdgh;
-        __m128i w[4];
-        for (int k = 0; k < 4; k++)
-            w[k] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(data + 16 * k)), swap);
-#pragma GCC unroll 16
-        for (int round = 0; round < 16; round++) {
-            if (round >= 4) { /* w[t] from w[t-16], w[t-15], w[t-7] and w[t-2] */
-                __m128i next = _mm_sha256msg1_epu32(w[round & 3], w[(round + 1) & 3]);
-                next = _mm_add_epi32(next, _mm_alignr_epi8(w[(round + 3) & 3], w[(round + 2) & 3], 4));
-                w[round & 3] = _mm_sha256msg2_epu32(next, w[(round + 3) & 3]);
-            }
-            __m128i sum = _mm_add_epi32(w[round & 3], _mm_loadu_si128((const __m128i *)(CONSTANTS + 4 * round)));
-            cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
-            abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0e));
-        }
-        abef = _mm_add_epi32(abef, abef_before);
-        cdgh = _mm_add_epi32(cdgh, cdgh_before);
-    }
-    low = _mm_shuffle_epi32(abef, 0x1b);
-    high = _mm_shuffle_epi32(cdgh, 0xb1);
+    lane->abef = _mm_alignr_epi8(low, high, 8);
+    lane->cdgh = _mm_blend_epi16(high, low, 0xf0);
+    lane->data = data;
+}
+
+INLINE void store_state(const struct lane *lane, uint32_t state[8])
+{
+    __m128i low = _mm_shuffle_epi32(lane->abef, 0x1b), high = _mm_shuffle_epi32(lane->cdgh, 0xb1);
     _mm_storeu_si128((__m128i *)state, _mm_blend_epi16(low, high, 0xf0));
     _mm_storeu_si128((__m128i *)(state + 4), _mm_alignr_epi8(high, low, 8));
 }
+
+INLINE void begin_block(struct lane *lane)
+{
+    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
+    lane->abef_before = lane->abef;
+    lane->cdgh_before = lane->cdgh;
+    for (size_t k = 0; k < 4; k++)
+        lane->w[k] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(lane->data + 16 * k)), swap);
+    lane->data += BLOCK;
+}
+
+/* The next word of four: w[t] from w[t-16], w[t-15], w[t-7] and w[t-2]. Intel, "New Instructions Supporting the Secure Hash
+ * Algorithm". */
+INLINE void next_words(__m128i w[4], size_t k)
+{
+    __m128i next = _mm_sha256msg1_epu32(w[k], w[(k + 1) & 3]);
+    next = _mm_add_epi32(next, _mm_alignr_epi8(w[(k + 3) & 3], w[(k + 2) & 3], 4));
+    w[k] = _mm_sha256msg2_epu32(next, w[(k + 3) & 3]);
+}
+
+/* Four rounds, two an instruction. */
+INLINE void four_rounds(struct lane *lane, const uint32_t *constants, size_t k)
+{
+    __m128i sum = _mm_add_epi32(lane->w[k], _mm_loadu_si128((const __m128i *)(constants + 4 * k)));
+    lane->cdgh = _mm_sha256rnds2_epu32(lane->cdgh, lane->abef, sum);
+    lane->abef = _mm_sha256rnds2_epu32(lane->abef, lane->cdgh, _mm_shuffle_epi32(sum, 0x0e));
+}
+
+INLINE void end_block(struct lane *lane)
+{
+    lane->abef = _mm_add_epi32(lane->abef, lane->abef_before);
+    lane->cdgh = _mm_add_epi32(lane->cdgh, lane->cdgh_before);
+}
+
+/* Words are in registers only where their numbers are known: compilers that are told to make little code unroll no loop. */
+#define FOUR_TIMES(of) of(0) of(1) of(2) of(3)
+#define FIRST(k) four_rounds(&one, CONSTANTS, k);
+#define LATER(k) next_words(one.w, k), four_rounds(&one, CONSTANTS + number, k);
+#define FIRST_OF_BOTH(k) FIRST(k) four_rounds(&two, CONSTANTS, k);
+#define LATER_OF_BOTH(k) LATER(k) next_words(two.w, k), four_rounds(&two, CONSTANTS + number, k);
+
+OF_SHA static void fast_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
+{
+    struct lane one;
+    load_state(&one, state, data);
+    while (blocks--) {
+        begin_block(&one);
+        FOUR_TIMES(FIRST)
+        for (size_t number = 16; number < 64; number += 16) {
+            FOUR_TIMES(LATER)
+        }
+        end_block(&one);
+    }
+    store_state(&one, state);
+}
+
+/* Blocks of two messages: each round waits for the one before it, so that two chains take hardly longer than one. */
+OF_SHA static void fast_pairs(uint32_t state[8], const uint8_t *data, uint32_t other_state[8], const uint8_t *other,
+                              size_t blocks)
+{
+    struct lane one, two;
+    load_state(&one, state, data);
+    load_state(&two, other_state, other);
+    while (blocks--) {
+        begin_block(&one);
+        begin_block(&two);
+        FOUR_TIMES(FIRST_OF_BOTH)
+        for (size_t number = 16; number < 64; number += 16) {
+            FOUR_TIMES(LATER_OF_BOTH)
+        }
+        end_block(&one);
+        end_block(&two);
+    }
+    store_state(&one, state);
+    store_state(&two, other_state);
+}
+#else
+#define fast_blocks plain_blocks
+
+static void fast_pairs(uint32_t state[8], const uint8_t *data, uint32_t other_state[8], const uint8_t *other,
+                       size_t blocks)
+{
+    plain_blocks(state, data, blocks);
+    plain_blocks(other_state, other, blocks);
+}
+
+bool gcrt_has_sha(void) { return false; }
 #endif
 
-static void take_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
+struct digest gcrt_digest(const uint8_t *data, size_t count, bool fast)
 {
-#ifdef HAS_SHA_INSTRUCTIONS
-    if (has_sha_instructions()) {
-        fast_blocks(state, data, blocks);
+    return (struct digest){
+        {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19},
+        data, count, count, fast,
+    };
+}
+
+void gcrt_digest_both(struct digest *one, struct digest *other)
+{
+    size_t least = one->left < other->left ? one->left : other->left, blocks = least / BLOCK;
+    if (!one->fast) /* there is nothing to win */
         return;
-    }
-#endif
-    plain_blocks(state, data, blocks);
+    fast_pairs(one->state, one->at, other->state, other->at, blocks);
+    one->at += blocks * BLOCK, one->left -= blocks * BLOCK;
+    other->at += blocks * BLOCK, other->left -= blocks * BLOCK;
+}
+
+void gcrt_digest_end(struct digest *digest, char digits[65])
+{
+    void (*const take)(uint32_t state[8], const uint8_t *data, size_t blocks) = digest->fast ? fast_blocks : plain_blocks;
+    uint8_t last[2 * BLOCK] = {0};
+    size_t rest = digest->left % BLOCK, ends = rest < BLOCK - 8 ? 1 : 2;
+    take(digest->state, digest->at, digest->left / BLOCK);
+    if (rest)
+        memcpy(last, digest->at + (digest->left - rest), rest);
+    last[rest] = 0x80;
+    for (size_t k = 0; k < 8; k++)
+        last[ends * BLOCK - 1 - k] = (uint8_t)((uint64_t)digest->count << 3 >> 8 * k);
+    take(digest->state, last, ends);
+    for (int k = 0; k < 64; k++)
+        digits[k] = "0123456789abcdef"[digest->state[k / 8] >> (28 - 4 * (k % 8)) & 15];
+    digits[64] = 0;
 }
 
 void gcrt_sha256(const uint8_t *data, size_t count, char digits[65])
 {
-    uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    uint8_t last[2 * BLOCK] = {0};
-    size_t whole = count / BLOCK, rest = count % BLOCK, ends = rest < BLOCK - 8 ? 1 : 2;
-    take_blocks(state, data, whole);
-    if (rest)
-        memcpy(last, data + whole * BLOCK, rest);
-    last[rest] = 0x80;
-    for (int k = 0; k < 8; k++)
-        last[ends * BLOCK - 1 - (size_t)k] = (uint8_t)((uint64_t)count << 3 >> 8 * k);
-    take_blocks(state, last, ends);
-    for (int k = 0; k < 64; k++)
-        digits[k] = "0123456789abcdef"[state[k / 8] >> (28 - 4 * (k % 8)) & 15];
-    digits[64] = 0;
+    struct digest digest = gcrt_digest(data, count, gcrt_has_sha());
+    gcrt_digest_end(&digest, digits);
 }
 
 uint32_t gcrt_crc32(const uint8_t *data, size_t count)

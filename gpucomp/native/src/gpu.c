@@ -42,8 +42,8 @@ static const char *opened(struct gpu *gpu, const char *path)
         return "the library";
     const char *missing = NULL;
 #define FIND_SHARED(member, cuda, hips, parameters)                                                                             \
-    if (!find(gpu, gpu->hip ? hips : cuda, &gpu->member))                                                                       \
-        missing = missing ? missing : gpu->hip ? hips : cuda;
+    if (!find(gpu, gpu->hip ? (hips) : (cuda), &gpu->member))                                                                   \
+        missing = missing ? missing : gpu->hip ? (hips) : (cuda);
 #define FIND_OWN(name, parameters, optional)                                                                                    \
     if (!find(gpu, #name, &gpu->name) && !(optional))                                                                           \
         missing = missing ? missing : #name;

@@ -27,7 +27,8 @@ static bool wrong(struct parser *parser, const char *what)
 
 static void skip_spaces(struct parser *parser)
 {
-    while (parser->at < parser->end && memchr(" \t\n\r", *parser->at, 4))
+    static const char spaces[] = {' ', '\t', '\n', '\r'};
+    while (parser->at < parser->end && memchr(spaces, *parser->at, sizeof spaces))
         parser->at++;
 }
 
@@ -132,7 +133,9 @@ static bool parse_text(struct parser *parser, struct json *found)
             parser->at++;
             continue;
         }
-        if (parser->at == parser->end || *parser->at++ != 'u')
+        bool coded = parser->at < parser->end && *parser->at == 'u';
+        parser->at += parser->at < parser->end;
+        if (!coded)
             return wrong(parser, "Invalid \\escape");
         long code = escape_u(parser);
         if (code < 0)

@@ -4,16 +4,12 @@
 #include <string.h>
 
 #include "context.h"
-#include "digest.h"
 
 #define SCHEMA 4
 #define OPEN_SCHEMA 5
 #define MOST_FIXED 100
 #define FILE_ALIGNMENT 64
-#define MANIFEST "manifest.json"
-#define WEIGHTS "weights.safetensors"
-#define STRINGS "strings.json"
-#define DYNAMIC_MODEL "rest.onnx"
+#define MANIFEST GCRT_MANIFEST
 
 struct loading {
     gpucomp_model *model;
@@ -46,117 +42,6 @@ static int check_schema(struct loading *loading)
     if (!whole || all->count != expected || gcrt_json_find(all, "members")->kind != JSON_TABLE)
         return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: " MANIFEST " has other fields than schema %d", PATH(loading),
                          (int)schema->as.integer);
-    return 0;
-}
-
-static bool begins_with(struct text text, const char *prefix)
-{
-    size_t count = strlen(prefix);
-    return text.count >= count && memcmp(text.at, prefix, count) == 0;
-}
-
-static int check_member(struct loading *loading, const struct member *member, const struct json *expected)
-{
-    const struct json *bytes = expected->kind == JSON_TABLE ? gcrt_json_find(expected, "bytes") : NULL;
-    const struct json *digest = bytes && expected->count == 2 ? gcrt_json_find(expected, "sha256") : NULL;
-    static const char *const known[] = {WEIGHTS, STRINGS, DYNAMIC_MODEL};
-    bool named = begins_with(member->name, GCRT_SOURCES) || begins_with(member->name, GCRT_BINARIES);
-    for (int k = 0; k < 3; k++)
-        named = named || gcrt_same(member->name, gcrt_text(known[k]));
-    if (!named)
-        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: member %s is unknown", PATH(loading), QUOTE(member->name));
-    char digits[65];
-    bool same = digest && digest->kind == JSON_TEXT && bytes->kind == JSON_INTEGER &&
-        (uint64_t)bytes->as.integer == member->bytes;
-    if (same) {
-        gcrt_sha256(member->data, (size_t)member->bytes, digits);
-        same = gcrt_same(gcrt_json_text(digest), gcrt_text(digits));
-    }
-    return same ? 0
-                : gcrt_fail(loading->error, GCRT_WRONG_DIGEST, "%s: member %s is damaged: its digest differs", PATH(loading),
-                            QUOTE(member->name));
-}
-
-/* The members, without the manifest, are those that it lists, and every byte of them is right. */
-static int check_members(struct loading *loading)
-{
-    const struct json *expected = gcrt_json_find(loading->description, "members");
-    size_t at = 0;
-    const struct text *unlike = NULL;
-    struct text listed;
-    for (size_t k = 0; k < loading->container.count && !unlike; k++) { /* both are in the order of their names */
-        const struct member *member = loading->container.members + k;
-        if (gcrt_same(member->name, gcrt_text(MANIFEST)))
-            continue;
-        int order = 1;
-        if (at < expected->count) {
-            listed = gcrt_json_text(expected->as.items + 2 * at);
-            order = gcrt_order(listed, member->name);
-        }
-        if (order)
-            unlike = order < 0 ? &listed : &member->name;
-        at++;
-    }
-    if (!unlike && at < expected->count) {
-        listed = gcrt_json_text(expected->as.items + 2 * at);
-        unlike = &listed;
-    }
-    if (unlike)
-        return gcrt_fail(loading->error, GCRT_WRONG_DIGEST, "%s: member %s is missing or not listed", PATH(loading),
-                         QUOTE(*unlike));
-    if (!gcrt_member(&loading->container, "", gcrt_text(WEIGHTS)))
-        return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: it has no " WEIGHTS, PATH(loading));
-    at = 0;
-    for (size_t k = 0; k < loading->container.count; k++) {
-        const struct member *member = loading->container.members + k;
-        if (gcrt_same(member->name, gcrt_text(MANIFEST)))
-            continue;
-        int code = check_member(loading, member, expected->as.items + 2 * at++ + 1);
-        if (code)
-            return code;
-    }
-    return 0;
-}
-
-/* Whether bytes are UTF-8 (RFC 3629): no overlong forms, no surrogates. */
-static bool is_utf8(const uint8_t *at, uint64_t count)
-{
-    const uint8_t *end = at + count;
-    while (at < end) {
-        unsigned first = *at++, least = 0x80, most = 0xbf;
-        int more = first < 0x80 ? 0 : first < 0xc2 ? -1 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : first < 0xf5 ? 3 : -1;
-        if (more < 0 || end - at < more)
-            return false;
-        least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : least;
-        most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : most;
-        for (; more; more--, at++, least = 0x80, most = 0xbf)
-            if (*at < least || *at > most)
-                return false;
-    }
-    return true;
-}
-
-static int check_kernels(struct loading *loading)
-{
-    for (size_t k = 0; k < loading->container.count; k++) {
-        const struct member *member = loading->container.members + k;
-        const size_t before = strlen(GCRT_SOURCES);
-        if (begins_with(member->name, GCRT_SOURCES) && !is_utf8(member->data, member->bytes))
-            return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: source %s is not text", PATH(loading),
-                             QUOTE(((struct text){member->name.at + before, member->name.count - before})));
-    }
-    for (size_t p = 0; p < loading->model->program_count; p++) {
-        struct list kernels = loading->model->programs[p].plan.kernels;
-        for (size_t k = 0; k < kernels.count; k++) {
-            const struct kernel *kernel = ITEMS(kernels, struct kernel) + k;
-            if (!gcrt_member(&loading->container, GCRT_SOURCES, kernel->source))
-                return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: kernel '%s': no source '%s'", PATH(loading),
-                                 kernel->name.at, kernel->source.at);
-            if (!gcrt_member(&loading->container, GCRT_BINARIES, kernel->binary))
-                return gcrt_fail(loading->error, GCRT_WRONG_MANIFEST, "%s: kernel '%s': no binary '%s'", PATH(loading),
-                                 kernel->name.at, kernel->binary.at);
-        }
-    }
     return 0;
 }
 
@@ -247,6 +132,7 @@ static int read_plans(struct loading *loading)
         code = read_fixed(loading, fixed->as.items + k, k);
         model->program_count += code == 0;
     }
+    model->keep_mapped = model->keep_mapped || general->plan.device != ON_CPU; /* a device has them in memory of its own */
     return code;
 }
 
@@ -259,8 +145,7 @@ static int refuse_others(struct loading *loading)
     size_t at = 0;
     model->device_number = -1;
     model->engine = plan->device == ON_CPU ? &gcrt_processor : plan->device == ON_OPENCL ? &gcrt_opencl : &gcrt_gpu;
-    model->keep_mapped = model->keep_mapped || plan->device != ON_CPU; /* a device has them in memory of its own */
-    if (gcrt_member(&loading->container, "", gcrt_text(DYNAMIC_MODEL)))
+    if (gcrt_member(&loading->container, "", gcrt_text(GCRT_DYNAMIC_MODEL)))
         return gcrt_fail(loading->error, GCRT_ONLY_PYTHON,
                          "%s has a part whose shapes depend on values, which only Python runs (gpucomp inspect lists it)",
                          PATH(loading));
@@ -341,9 +226,10 @@ static int load(struct loading *loading, const uint8_t *data, size_t bytes)
     if (code == 0)
         code = read_plans(loading);
     if (code == 0)
-        code = check_members(loading);
+        code = gcrt_check_members(model, &loading->scratch, &loading->container, gcrt_json_find(loading->description, "members"),
+                                  loading->error);
     if (code == 0)
-        code = check_kernels(loading);
+        code = gcrt_check_kernels(model, &loading->container, loading->error);
     if (code == 0)
         code = refuse_others(loading);
     for (size_t p = 0; p < model->program_count && code == 0; p++) {
@@ -352,12 +238,16 @@ static int load(struct loading *loading, const uint8_t *data, size_t bytes)
         code = program->weights ? 0 : gcrt_no_memory(loading->error);
     }
     if (code == 0)
-        code = gcrt_weights(model, gcrt_member(&loading->container, "", gcrt_text(WEIGHTS)), loading->error);
+        code = gcrt_weights(model, gcrt_member(&loading->container, "", gcrt_text(GCRT_WEIGHTS)), loading->error);
     if (code == 0)
         code = model->engine->open(model, &loading->container, loading->error);
     for (size_t p = 0; p < model->program_count && code == 0; p++)
         code = gcrt_program(model, model->programs + p, loading->error);
-    return code ? code : list_tensors(model, loading->error);
+    if (code == 0)
+        code = list_tensors(model, loading->error);
+    if (code == 0)
+        gcrt_give_back_members(model, &loading->container);
+    return code;
 }
 
 static int opened(gpucomp_model *model, const uint8_t *data, size_t bytes, const gpucomp_open_options *options,

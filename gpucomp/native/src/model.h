@@ -39,6 +39,9 @@ struct program {
 
 struct engine; /* context.h */
 
+#define GCRT_MANIFEST "manifest.json"
+#define GCRT_WEIGHTS "weights.safetensors"
+#define GCRT_DYNAMIC_MODEL "rest.onnx"
 #define GCRT_SOURCES "sources/"
 #define GCRT_BINARIES "binaries/"
 
@@ -68,6 +71,17 @@ struct gpucomp_model {
 
 /* See gpucomp_device: for HIP, or for CUDA. */
 int gcrt_gpu_device(bool hip, const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error);
+
+/* Check the members against the manifest's list of them, once plans are read: names, digests, sizes. GPC7003,
+ * GPC7004. */
+int gcrt_check_members(const gpucomp_model *model, struct store *scratch, const struct container *container,
+                       const struct json *expected, gpucomp_error *error);
+
+/* Check that sources are text, and that every kernel has its source and its binary. GPC7004. */
+int gcrt_check_kernels(const gpucomp_model *model, const struct container *container, gpucomp_error *error);
+
+/* Give back what a run does not read of a mapped file. */
+void gcrt_give_back_members(const gpucomp_model *model, const struct container *container);
 
 /* Read the weights of all plans: where each is in `member`. GPC7004 unless it holds exactly these. */
 int gcrt_weights(gpucomp_model *model, const struct member *member, gpucomp_error *error);

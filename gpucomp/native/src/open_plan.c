@@ -316,7 +316,7 @@ static int read_output(struct loader *loader, const struct json *json, size_t nu
         const struct json *place = one->kind == JSON_TABLE && one->count == 1 ? gcrt_json_find(one, "place") : NULL;
         const struct json *value = place ? place : one;
         items[k].number.open = place != NULL;
-        if (one->kind == JSON_TEXT && one->count > 0 && one->count <= 6 * MOST_SHOWN) {
+        if (one->kind == JSON_TEXT && one->count > 0 && one->count <= (size_t)6 * MOST_SHOWN) {
             items[k].name = gcrt_json_text(one);
             if (!gcrt_copy_text(loader->store, &items[k].name))
                 return gcrt_no_memory(loader->error);

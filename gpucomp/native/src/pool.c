@@ -147,8 +147,8 @@ static void begin(struct form *form, struct range range, int most, int threads, 
     for (int64_t row = range.first; row < range.last; row++) {
         _Atomic uint64_t *states = form->states + row * most * GCRT_STATE_WORDS;
         uint64_t tasks = form->table[4 * row + 2];
-        for (int t = 0; t < most; t++) { /* threads beyond those of the run get no tasks */
-            uint64_t first = tasks * (uint64_t)(t < threads ? t : threads) / (uint64_t)threads;
+        for (size_t t = 0; t < (size_t)most; t++) { /* threads beyond those of the run get no tasks */
+            uint64_t first = tasks * (t < (size_t)threads ? t : (size_t)threads) / (size_t)threads;
             atomic_store_explicit(states + t * GCRT_STATE_WORDS + CLAIMED, epoch << 32 | first, memory_order_relaxed);
         }
         atomic_store_explicit(states + DONE, 0, memory_order_relaxed);

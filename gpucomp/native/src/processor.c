@@ -105,6 +105,8 @@ static int reserve(gpucomp_context *context, const gpucomp_context_options *opti
         if (!context->arena)
             return gcrt_fail(error, GCRT_NO_MEMORY, "cpu: the arena needs %llu bytes of memory, which are not available; "
                              "options.largest can make it smaller", (unsigned long long)context->arena_bytes);
+        if (context->model->open.dim_count == 0) /* every run uses all of it */
+            gcrt_touch(context->arena, (size_t)context->arena_bytes);
     }
     uint8_t *next = context->own_states = gcrt_reserve((size_t)context->own_state_bytes);
     if (!next)
@@ -260,7 +262,7 @@ static int make(gpucomp_context *context, const gpucomp_context_options *options
     const gpucomp_model *model = context->model;
     context->threads = options->threads > 0 ? options->threads : gcrt_processors();
     context->threads = context->threads < GCRT_MOST_THREADS ? context->threads : GCRT_MOST_THREADS;
-    context->words = gcrt_new(&context->store, 2 * CONTEXT_WORDS, sizeof *context->words);
+    context->words = gcrt_new(&context->store, (size_t)2 * CONTEXT_WORDS, sizeof *context->words);
     if (!context->words)
         return gcrt_no_memory(error);
     context->words[REST] = (uint64_t)(uintptr_t)sched_yield;

@@ -67,6 +67,16 @@ void *gcrt_reserve(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+void gcrt_touch(void *memory, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    if (bytes)
+        madvise(memory, bytes, MADV_POPULATE_WRITE); /* fails before Linux 5.14: then runs do it */
+#else
+    (void)memory, (void)bytes;
+#endif
+}
+
 void gcrt_release(void *memory, size_t bytes)
 {
     if (memory)
@@ -181,24 +191,31 @@ static const struct {
     {"amx-int8", 7, 0, 3, 25, OF_TILES},
 };
 
-static uint32_t kept_by_the_system(void)
+/* What CPUID says, asked once: each question takes microseconds, on a virtual machine tens of them. */
+struct processor {
+    unsigned leaves[8][2][4]; /* by leaf and subleaf: eax, ebx, ecx, edx */
+    uint32_t kept;            /* what the system keeps of a thread */
+};
+
+static void ask(struct processor *found)
 {
-    unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) /* OSXSAVE */
-        return 0;
-    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-    return a;
+    memset(found, 0, sizeof *found);
+    for (unsigned k = 0; k < 3; k++) {
+        unsigned leaf = k ? 7 : 1, subleaf = k == 2, *to = found->leaves[leaf][subleaf];
+        __get_cpuid_count(leaf, subleaf, to, to + 1, to + 2, to + 3);
+    }
+    if (found->leaves[1][0][2] >> 27 & 1) { /* OSXSAVE */
+        unsigned high;
+        __asm__ volatile("xgetbv" : "=a"(found->kept), "=d"(high) : "c"(0));
+    }
 }
 
-static bool has(struct text name)
+static bool has(const struct processor *found, struct text name)
 {
     for (size_t k = 0; k < sizeof FEATURES / sizeof *FEATURES; k++)
         if (gcrt_same(name, gcrt_text(FEATURES[k].name))) {
-            unsigned found[4] = {0};
-            if (!__get_cpuid_count(FEATURES[k].leaf, FEATURES[k].subleaf, found, found + 1, found + 2, found + 3))
-                return false;
-            uint32_t kept = FEATURES[k].kept;
-            return (found[FEATURES[k].where] >> FEATURES[k].bit & 1) && (kept_by_the_system() & kept) == kept;
+            unsigned word = found->leaves[FEATURES[k].leaf][FEATURES[k].subleaf][FEATURES[k].where];
+            return (word >> FEATURES[k].bit & 1) && (found->kept & FEATURES[k].kept) == FEATURES[k].kept;
         }
     return false;
 }
@@ -213,7 +230,12 @@ static bool tiles_refused(void)
 #endif
 }
 #else
-static bool has(struct text name) { return gcrt_same(name, gcrt_text("neon")) && strcmp(gcrt_own_machine(), "aarch64") == 0; }
+struct processor {
+    bool arm;
+};
+
+static void ask(struct processor *found) { found->arm = strcmp(gcrt_own_machine(), "aarch64") == 0; }
+static bool has(const struct processor *found, struct text name) { return found->arm && gcrt_same(name, gcrt_text("neon")); }
 static bool tiles_refused(void) { return true; }
 #endif
 
@@ -221,12 +243,12 @@ static int by_text(const void *one, const void *other) { return gcrt_order(*(con
                                                                            *(const struct text *)other); }
 
 /* The features that this processor lacks, sorted, in one text; how many. */
-static size_t lacking(const struct text *features, size_t count, char told[MOST_TOLD])
+static size_t lacking(const struct processor *processor, const struct text *features, size_t count, char told[MOST_TOLD])
 {
     struct text missing[32];
     size_t found = 0, at = 0;
     for (size_t k = 0; k < count && found < 32; k++)
-        if (features[k].count && !has(features[k]))
+        if (features[k].count && !has(processor, features[k]))
             missing[found++] = features[k];
     qsort(missing, found, sizeof *missing, by_text);
     told[0] = 0;
@@ -239,7 +261,9 @@ static size_t lacking(const struct text *features, size_t count, char told[MOST_
 int gcrt_require(const struct text *features, size_t count, struct text arch, gpucomp_error *error)
 {
     char told[MOST_TOLD];
-    if (lacking(features, count, told))
+    struct processor processor;
+    ask(&processor);
+    if (lacking(&processor, features, count, told))
         return gcrt_fail(error, GCRT_OTHER_PROCESSOR,
                          "the model is compiled for %.100s, and this processor (%s) has no %s: compile it here, or for a smaller "
                          "target such as cpu:x86-64-v3",
@@ -256,11 +280,13 @@ int gcrt_require_listed(struct text features, struct text target, gpucomp_error 
 {
     char told[MOST_TOLD];
     const char *at = features.at, *end = at + features.count;
+    struct processor processor;
+    ask(&processor);
     while (at < end) {
         const char *stop = memchr(at, ',', (size_t)(end - at));
         stop = stop ? stop : end;
         struct text name = {at, (size_t)(stop - at)};
-        if (lacking(&name, 1, told))
+        if (lacking(&processor, &name, 1, told))
             return gcrt_fail(error, GCRT_OTHER_PROCESSOR,
                              "the model was compiled for %.100s with %s, which this processor lacks; compile it here, or for "
                              "cpu:x86-64-v3",

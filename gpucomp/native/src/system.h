@@ -17,6 +17,7 @@ uint64_t gcrt_page(void); /* bytes of a page */
 
 /* Zeroed memory that the system provides page by page when it is touched, aligned to a page; NULL if there is none. */
 void *gcrt_reserve(size_t bytes);
+void gcrt_touch(void *memory, size_t bytes); /* have all of it provided, which costs less than page by page */
 void gcrt_release(void *memory, size_t bytes);
 
 /* The same in large pages, aligned to one; NULL if the system does not give them. */

@@ -276,7 +276,7 @@ class Context:
         self.library(name, self.handle, *arguments)
 
     def arrays(self, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        return [np.ascontiguousarray(given[info.name.decode()]) for info in self.model.inputs]
+        return [np.asarray(given[info.name.decode()], order="C") for info in self.model.inputs]
 
     def output(self, number: int) -> np.ndarray:
         """An array for an output of the sizes that are planned."""
