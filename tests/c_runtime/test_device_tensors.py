@@ -16,10 +16,10 @@ import pytest
 import gpucomp
 from gpucomp import Dim
 from gpucomp.targets import amdgcn
+from testing.c_library import COMPILERS, Model, NativeError, OnDevice
 from testing.cuda_on_cpu.harness import hip_compiler
 from tests.c_runtime import models, test_cuda, test_opencl
 from tests.c_runtime.gpus import EmulatedCuda, EmulatedHip
-from tests.c_runtime.library import COMPILERS, Model, NativeError, OnDevice
 from tests.onnx_builders import model, node, value
 
 RNG = np.random.default_rng(5)
