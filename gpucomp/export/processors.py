@@ -107,12 +107,14 @@ class Compiler:
     told          the instruction set, for readers
     name          a compiler of Debian for it
     cross         commands for another machine, each a line
+    pointer       the bytes of a pointer
     """
 
     architecture: str
     told: str
     name: str
     cross: tuple[str, ...] = ()
+    pointer: int = 8
 
 
 _QEMU = (
