@@ -32,12 +32,9 @@ class Numbers:
     def __len__(self) -> int:
         return len(self._bounds)
 
-    def of(self, number: object) -> int:
+    def of(self, number: int | Place) -> int:
         """The place of a number of a plan."""
-        if isinstance(number, Place):
-            return number.number
-        assert isinstance(number, int)
-        return self.add((SUM, number, (), 1))
+        return number.number if isinstance(number, Place) else self.add((SUM, number, (), 1))
 
     def add(self, step: Step) -> int:
         """The place of what ``step`` gives."""

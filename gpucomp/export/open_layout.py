@@ -13,10 +13,9 @@ from gpucomp.export import states
 from gpucomp.export.layout import ALIGNMENT, Argument, Layout, copies_of, places_of, rows_of
 from gpucomp.export.names import identifiers
 from gpucomp.export.numbers import Numbers
+from gpucomp.export.refusals import LARGEST_ARENA
 from gpucomp.export.sizes import OpenParts, Size, bytes_of, fills_of, placed, variants_of
 from gpucomp.ir.dim import Dim
-
-LARGEST_ARENA = {4: (1 << 31) - 1, 8: (1 << 48) - 1}  # bytes behind the context, by those of a pointer
 
 
 def open_layout_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.isa import TILES, X86_64, Isa, isa_of
@@ -119,9 +119,16 @@ class Compiler:
 
 _QEMU = (
     "cmake -S . -B build -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR={machine} \\",
-    "    -DCMAKE_C_COMPILER={machine}-linux-gnu-gcc -DCMAKE_CROSSCOMPILING_EMULATOR='qemu-{machine};-L;/usr/{machine}-linux-gnu'",
+    "    -DCMAKE_C_COMPILER={prefix}-gcc -DCMAKE_CROSSCOMPILING_EMULATOR='qemu-{machine};-L;/usr/{prefix}'",
     "cmake --build build && ctest --test-dir build",
 )
+
+
+def _in_qemu(machine: str, system: str = "linux-gnu") -> tuple[str, ...]:
+    return tuple(line.format(machine=machine, prefix=f"{machine}-{system}") for line in _QEMU)
+
+
+_ARM32 = "defined(__arm__) && defined(__ELF__) && __ARM_ARCH >= 7"
 _COMPILERS = {
     "x86_64": Compiler(
         "defined(__x86_64__) && defined(__ELF__)", "x86-64 (Linux, Android and other ELF systems)", "cc"
@@ -130,13 +137,34 @@ _COMPILERS = {
         "defined(__aarch64__) && defined(__ELF__)",
         "64-bit Arm (Linux, Android and other ELF systems)",
         "aarch64-linux-gnu-gcc",
-        tuple(line.format(machine="aarch64") for line in _QEMU),
+        _in_qemu("aarch64"),
     ),
     "riscv64": Compiler(
         "defined(__riscv) && __riscv_xlen == 64 && defined(__riscv_float_abi_double) && defined(__ELF__)",
         "64-bit RISC-V (RV64GC, lp64d)",
         "riscv64-linux-gnu-gcc",
-        tuple(line.format(machine="riscv64") for line in _QEMU),
+        _in_qemu("riscv64"),
+    ),
+    "armv7l": Compiler(
+        f"{_ARM32} && defined(__ARM_PCS_VFP)",
+        "32-bit Arm with NEON (Linux, hard-float)",
+        "arm-linux-gnueabihf-gcc",
+        _in_qemu("arm", "linux-gnueabihf"),
+    ),
+    "armv7l-android": Compiler(
+        f"{_ARM32} && !defined(__ARM_PCS_VFP)",
+        "32-bit Arm with NEON (Android)",
+        "armv7a-linux-androideabi21-clang",
+    ),
+    "thumbv7em": Compiler(
+        f"{_ARM32} && defined(__ARM_PCS_VFP) && defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M'",
+        "Cortex-M with a unit for floats, without an operating system",
+        "arm-none-eabi-gcc -mcpu=cortex-m4 -mfloat-abi=hard -mfpu=fpv4-sp-d16",
+    ),
+    "wasm32": Compiler(
+        "defined(__wasm32__)",
+        "WebAssembly (32 bits, with SIMD)",
+        "zig cc -target wasm32-wasi -mcpu=generic+simd128",
     ),
 }
 
@@ -144,4 +172,4 @@ _COMPILERS = {
 def compiler_of(plan: Plan) -> Compiler:
     """How C code is compiled for the instruction set of ``plan``."""
     isa: Isa = isa_of(frozenset(plan.features))
-    return _COMPILERS[isa.name]
+    return replace(_COMPILERS[isa.name], pointer=isa.pointer)

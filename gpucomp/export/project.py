@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,9 @@ def export_c(
     }
     texts = {file.format(name=name): _rendered(template, variables) for file, template in TEMPLATES.items()}
     for stem, symbol in ((f"{name}_weights", f"{name}_weights"), ("selftest_data", f"{name}_recorded")):
-        texts[f"{stem}.S"] = _rendered("data.S.j2", {"file": f"{stem}.bin", "symbol": symbol, "alignment": ALIGNMENT})
+        digest = hashlib.sha256(binary[f"{stem}.bin"]).hexdigest()
+        about = {"file": f"{stem}.bin", "symbol": symbol, "alignment": ALIGNMENT, "digest": digest}
+        texts[f"{stem}.S"] = _rendered("data.S.j2", about)
     return _write(folder, name, binary | {file: text.encode() for file, text in texts.items()})
 
 

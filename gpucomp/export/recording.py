@@ -107,10 +107,9 @@ def _at(spec: TensorSpec, sizes: Sizes) -> TensorSpec:
 
 def _sizes(exe: Executable, dims: Mapping[str, Dim], counted: Sequence[str]) -> list[Sizes]:
     """The sizes of the recorded runs, in the order of the dimensions: those of the example, the least, and some between."""
-    if not isinstance(exe, AnyShapeExecutable):
+    program = exe.program if isinstance(exe, AnyShapeExecutable) else None
+    if not isinstance(program, OpenProgram):
         return [{}]
-    program = exe.program
-    assert isinstance(program, OpenProgram)
     names = program.open_plan.formulas.dims
     example = {name: program.example[name] for name in names}
     least = {name: dims[name].nearest(max(dims[name].low, 1)) for name in names}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpucomp.artifact.plan import WEIGHT
+from gpucomp.device.isa import isa_of
 from gpucomp.errors import UnsupportedError, UsageError, quote, several
 from gpucomp.export.processors import uses_tiles
 from gpucomp.export.stack import stack_bytes
@@ -17,6 +18,7 @@ from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.executable import Executable
 from gpucomp.targets import MODULES
 
+LARGEST_ARENA = {4: (1 << 31) - 1, 8: (1 << 48) - 1}  # bytes behind the context, by those of a pointer
 LARGEST_WEIGHTS = 1 << 31  # bytes that code reaches from where it lies
 LARGEST_STACK = 7 << 20  # bytes: less than GPUCOMP_POOL_STACK of templates/pool.h.j2
 MOST_FORMULAS = 20_000  # of sizes: the C program finds them and what it adds to them by 16 bits
@@ -90,6 +92,9 @@ def _of_the_plan(contents: Contents) -> Iterator[str]:
     weights = sum(buffer.nbytes for buffer in plan.buffers if buffer.kind == WEIGHT)
     if weights >= LARGEST_WEIGHTS:
         yield f"its weights have {weights} bytes, and at most {LARGEST_WEIGHTS - 1} are supported"
+    most = LARGEST_ARENA[isa_of(frozenset(plan.features)).pointer]
+    if plan.arena_bytes > most:
+        yield f"it takes {plan.arena_bytes} bytes beside its weights, and at most {most} are supported"
     if any(isinstance(kernel.groups[0], int) and kernel.groups[0] >= MOST_TASKS for kernel in plan.kernels):
         yield "a kernel has too many tasks"
     if any(stack_bytes(contents.sources[kernel.source]) > LARGEST_STACK for kernel in plan.kernels):
