@@ -172,7 +172,7 @@ ARMV7_ANDROID = replace(
 # Cortex-M4 and M7 with their units for floats: no vectors, four registers hold what is one vector here.
 THUMB = Isa(
     name="thumbv7em",
-    triple="thumbv7em-none-eabihf",
+    triple="thumbv7em-none-unknown-eabihf",
     needed="fpv4",
     wait="fence seq_cst",
     cycles="call i64 @llvm.readcyclecounter()",

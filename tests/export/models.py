@@ -152,6 +152,12 @@ def convolution() -> onnx.ModelProto:
     return model(nodes, [value("x", [1, 64, 56, 56])], [value("y", [1, 64, 56, 56])], {"w": _weights(64, 64, 3, 3)})
 
 
+def transformed() -> onnx.ModelProto:
+    """A small one, of which Winograd's algorithm keeps the addresses of pixels."""
+    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    return model(nodes, [value("x", [1, 64, 8, 8])], [value("y", [1, 64, 8, 8])], {"w": _weights(64, 64, 3, 3)})
+
+
 def bare() -> onnx.ModelProto:
     """No kernel at all, and tensors without elements."""
     nodes = [node("Identity", ["x"], ["y"]), node("Identity", ["none"], ["nothing"])]

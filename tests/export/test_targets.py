@@ -16,7 +16,7 @@ from gpucomp.export.project import export_c
 from gpucomp.targets import cpu, resolve
 from gpucomp.targets.linked import needed, without_rounding
 from tests.export.built import WARNINGS, run
-from tests.export.models import ANY_SIZE, classifier, filter_of, odd, quantized, recurrent, transformer
+from tests.export.models import ANY_SIZE, classifier, filter_of, odd, quantized, recurrent, transformed, transformer
 from tests.onnx_builders import model, node, value
 
 ZIG = (sys.executable, "-m", "ziglang", "cc")
@@ -24,7 +24,7 @@ NEEDS_ZIG = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reas
 NEEDS_WASMTIME = pytest.mark.skipif(importlib.util.find_spec("wasmtime") is None, reason="wasmtime is not installed")
 ARM = ("arm-linux-gnueabihf-gcc", "qemu-arm")
 NEEDS_ARM = pytest.mark.skipif(not all(map(shutil.which, ARM)), reason=f"{' or '.join(ARM)} is not installed")
-FIXED = {one.__name__: one for one in (classifier, quantized, transformer, recurrent, odd)}
+FIXED = {one.__name__: one for one in (classifier, quantized, transformer, recurrent, odd, transformed)}
 MODELS = [*FIXED, *ANY_SIZE, "filters"]
 
 
@@ -71,6 +71,12 @@ def test_32_bit_arm_runs_it(name, tmp_path):
     arena, pointer = run("qemu-arm", "-L", "/usr/arm-linux-gnueabihf", sizes).split()
     assert f"The bytes of an arena: {arena} where a pointer has {pointer} bytes" in (tmp_path / "net.h").read_text()
     assert pointer == "4"
+
+
+@pytest.mark.parametrize("target", ["cpu:armv7-a", "cpu:wasm32"])
+def test_a_model_of_these_has_winograds_algorithm(target):
+    plan = gpucomp.compile(transformed(), target=target).plan
+    assert "contraction/winograd" in {kernel.family for kernel in plan.kernels}
 
 
 @NEEDS_ARM
