@@ -106,7 +106,7 @@ class Compiler:
     architecture  a condition of C's preprocessor that is true where the code may be compiled
     told          the instruction set, for readers
     name          a compiler of Debian for it
-    cross         commands for another machine, each a line
+    cross         commands for another machine, each a line; UPPER stands for the name of the project in capitals
     pointer       the bytes of a pointer
     """
 
@@ -128,6 +128,22 @@ def _in_qemu(machine: str, system: str = "linux-gnu") -> tuple[str, ...]:
     return tuple(line.format(machine=machine, prefix=f"{machine}-{system}") for line in _QEMU)
 
 
+_IN_NDK = (
+    "cmake -S . -B build -DCMAKE_TOOLCHAIN_FILE=$ANDROID_NDK/build/cmake/android.toolchain.cmake -DANDROID_ABI=armeabi-v7a",
+    "cmake --build build",
+)
+_M4 = "-mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16"
+_BARE = (
+    "cmake -S . -B build -DCMAKE_SYSTEM_NAME=Generic -DCMAKE_C_COMPILER=arm-none-eabi-gcc -DUPPER_TESTS=OFF \\",
+    f"    -DCMAKE_C_FLAGS='{_M4} --specs=nosys.specs'",
+    "cmake --build build",
+)
+_ZIG = "python -m ziglang cc -target wasm32-wasi -mcpu=generic+simd128"
+_IN_WASMTIME = (
+    f"export CC='{_ZIG}'",
+    'ASM="$CC" cmake -S . -B build -DCMAKE_SYSTEM_NAME=WASI',
+    "cmake --build build && wasmtime build/selftest",
+)
 _ARM32 = "defined(__arm__) && defined(__ELF__) && __ARM_ARCH >= 7"
 _COMPILERS = {
     "x86_64": Compiler(
@@ -155,16 +171,19 @@ _COMPILERS = {
         f"{_ARM32} && !defined(__ARM_PCS_VFP)",
         "32-bit Arm with NEON (Android)",
         "armv7a-linux-androideabi21-clang",
+        _IN_NDK,
     ),
     "thumbv7em": Compiler(
         f"{_ARM32} && defined(__ARM_PCS_VFP) && defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M'",
         "Cortex-M with a unit for floats, without an operating system",
-        "arm-none-eabi-gcc -mcpu=cortex-m4 -mfloat-abi=hard -mfpu=fpv4-sp-d16",
+        f"arm-none-eabi-gcc {_M4}",
+        _BARE,
     ),
     "wasm32": Compiler(
         "defined(__wasm32__)",
         "WebAssembly (32 bits, with SIMD)",
-        "zig cc -target wasm32-wasi -mcpu=generic+simd128",
+        _ZIG,
+        _IN_WASMTIME,
     ),
 }
 

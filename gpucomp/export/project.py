@@ -19,7 +19,7 @@ from gpucomp.export.names import CTensor, commented, members, picture_in, projec
 from gpucomp.export.open_layout import open_layout_of, shape_of
 from gpucomp.export.processors import asked, checks, compiler_of
 from gpucomp.export.recording import Recorded, recorded
-from gpucomp.export.refusals import refuse, require_place
+from gpucomp.export.refusals import refuse, refuse_many, require_place
 from gpucomp.export.sizes import bytes_of, is_open
 from gpucomp.export.stack import stack_bytes
 from gpucomp.ir.types import NAMED
@@ -119,7 +119,9 @@ def _layout(contents: Contents) -> Layout:
         example = opened.plan.at(opened.example)
         assert example is not None
         pointer = compiler_of(plan).pointer
-        return open_layout_of(opened.plan, opened.shapes.dims, example.plan, contents.weights, pointer)
+        made = open_layout_of(opened.plan, opened.shapes.dims, example.plan, contents.weights, pointer)
+        refuse_many(len(made.open.numbers) if made.open else 0)
+        return made
 
     def total(at: int, size: int) -> int:
         return at + rounded(size) if at >= 0 else 0

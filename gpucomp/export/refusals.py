@@ -21,7 +21,7 @@ from gpucomp.targets import MODULES
 LARGEST_ARENA = {4: (1 << 31) - 1, 8: (1 << 48) - 1}  # bytes behind the context, by those of a pointer
 LARGEST_WEIGHTS = 1 << 31  # bytes that code reaches from where it lies
 LARGEST_STACK = 7 << 20  # bytes: less than GPUCOMP_POOL_STACK of templates/pool.h.j2
-MOST_FORMULAS = 20_000  # of sizes: the C program finds them and what it adds to them by 16 bits
+MOST_NUMBERS = (1 << 16) - 1  # that follow from sizes: the C program finds each by 16 bits
 MOST_TASKS = (1 << 32) - 1  # of a launch
 
 
@@ -41,6 +41,13 @@ def refuse(exe: Executable) -> None:
         raise UnsupportedError(
             f"the model cannot be C code: {problems[0]}{more}", problems=tuple(problems), code="GPC4030"
         )
+
+
+def refuse_many(numbers: int) -> None:
+    """Raise ``UnsupportedError`` (GPC4030) for too many numbers that follow from the sizes of a run."""
+    if numbers > MOST_NUMBERS:
+        problem = f"{numbers} numbers follow from its sizes, and at most {MOST_NUMBERS} are supported"
+        raise UnsupportedError(f"the model cannot be C code: {problem}", problems=(problem,), code="GPC4030")
 
 
 def require_processor(target: str) -> None:
@@ -99,7 +106,5 @@ def _of_the_plan(contents: Contents) -> Iterator[str]:
         yield "a kernel has too many tasks"
     if any(stack_bytes(contents.sources[kernel.source]) > LARGEST_STACK for kernel in plan.kernels):
         yield f"a kernel takes more than {LARGEST_STACK} bytes of stack"
-    if contents.open is not None and len(contents.open.plan.formulas) > MOST_FORMULAS:
-        yield f"{len(contents.open.plan.formulas)} numbers follow from its sizes, and at most {MOST_FORMULAS} are supported"
     if uses_tiles(plan):
         yield f"{plan.target} has tile registers (AMX), which a program must ask its system for: choose cpu:x86-64-v4"

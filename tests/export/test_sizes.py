@@ -5,6 +5,7 @@ import itertools
 import random
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from bench.decoder_model import Sizes, decoder
 from gpucomp import Dim
 from gpucomp.artifact.formulas import GREATEST, LARGEST, LEAST, QUOTIENT, SUM, Formulas
 from gpucomp.errors import UnsupportedError
-from gpucomp.export import layout
+from gpucomp.export import layout, refusals
 from gpucomp.export.numbers import Numbers
 from gpucomp.export.project import export_c
 from gpucomp.export.recording import recorded
@@ -265,6 +266,16 @@ def test_the_example_takes_the_sizes(projects):
 def test_other_compilers_take_it_without_a_warning(projects):
     for name, compiler in itertools.product(("pyramid", "steps", "filters", "generator"), COMPILERS):
         projects(name).compiled("-O2", "-Wshadow", "-Wconversion", "-Wno-sign-conversion", compiler=compiler)
+    if shutil.which("g++"):
+        for name in ("pyramid", "generator"):
+            run("g++", "-fsyntax-only", *WARNINGS[1:], "-xc++", f"{name}.h", cwd=projects(name).folder)
+
+
+def test_more_numbers_than_16_bits_count_are_refused(monkeypatch):
+    monkeypatch.setattr(refusals, "MOST_NUMBERS", 10)
+    proto, shapes = ANY_SIZE["pyramid"]()
+    with pytest.raises(UnsupportedError, match=r"GPC4030 .*numbers follow from its sizes, and at most 10"):
+        export_c(gpucomp.compile(proto, target="cpu", shapes=shapes), Path("nowhere"))
 
 
 def test_what_states_cannot_be_in_c_is_told():

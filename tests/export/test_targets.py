@@ -132,6 +132,35 @@ def ended(program, folder):
     return 0
 
 
+def in_readme(folder, begins):
+    """The commands of the project's README from the line that begins in this way to the end of its block."""
+    text = (folder / "README.md").read_text()
+    return text[text.index(f"\n{begins}") : text.index("```", text.index(f"\n{begins}"))]
+
+
+@NEEDS_ZIG
+@NEEDS_WASMTIME
+@pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
+def test_cmake_builds_webassembly_as_the_readme_says(tmp_path):
+    exported("steps", "cpu:wasm32", tmp_path)
+    lines = in_readme(tmp_path, "export CC").replace("'python ", f"'{sys.executable} ")
+    assert "wasmtime build/selftest" in lines
+
+    run("bash", "-ec", lines.replace("&& wasmtime build/selftest", ""), cwd=tmp_path)
+
+    assert ended(tmp_path / "build" / "selftest", tmp_path) == 0
+
+
+@pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
+@pytest.mark.skipif(not shutil.which("arm-none-eabi-gcc"), reason="arm-none-eabi-gcc is not installed")
+def test_cmake_builds_for_a_microcontroller_as_the_readme_says(tmp_path):
+    exported("steps", "cpu:cortex-m7", tmp_path)
+
+    run("bash", "-ec", in_readme(tmp_path, "cmake -S . -B build -DCMAKE_SYSTEM_NAME=Generic"), cwd=tmp_path)
+
+    assert (tmp_path / "build" / "libnet.a").exists()
+
+
 @NEEDS_ZIG
 @pytest.mark.parametrize(
     ("target", "flags", "machine"),
