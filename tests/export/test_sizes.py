@@ -24,6 +24,7 @@ from gpucomp.runtime.native import address_of
 from tests.export.built import COMPILERS, SHARE, WARNINGS, WORK, Library, Project, Share, cmake, run
 from tests.export.models import ANY_SIZE, filter_of
 from tests.onnx_builders import model, node, value
+from tests.runtime.test_updated_states import grouped
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the machine code is ELF"),
@@ -215,6 +216,26 @@ def test_states_grow_by_rows_and_go_back(libraries):
     code, _ = library.run_at(arena, sizes_of(2, 40), inputs, [(2, 40, SIZES.vocabulary)])
     assert library.error(code).startswith(b"the states have no room for the rows of this run")
     assert c_rows(address_of(np.zeros(64, np.uint8))) == -1
+
+
+def test_a_state_is_updated_where_data_says(tmp_path):
+    """Keys and values of a fixed capacity, which attention stores at places of its own: a run changes the arena's memory."""
+    how = {"shapes": dict.fromkeys(("old_k", "old_v"), (1, 2, 30, 16)) | {"q": (1, Dim("s", 1, 30), 96)}}
+    how["states"] = {"old_k": "new_k", "old_v": "new_v"}
+    library = Library(Project(grouped(1, 30), tmp_path, "keys", **how))
+    exe = library.project.exe
+    assert [(state.in_place, state.axis) for state in exe.states] == [(True, -1)] * 2
+    arena, context, rows = library.ready((30,)), exe.context(), 0
+    for count in (5, 1, 1, 9, 1):
+        rows += count
+        shapes = {"q": (1, count, 96), "k": (1, count, 32), "v": (1, count, 32)}
+        inputs = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        inputs |= {"lengths": np.array([rows - 1], np.int32), "total": np.array([rows], np.int32)}
+
+        code, found = library.run_at(arena, (count,), inputs, [(1, count, 96)])
+
+        assert code == 0
+        assert_same(found, context.run(inputs))
 
 
 def _struct(library, name):
