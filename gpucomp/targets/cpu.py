@@ -12,13 +12,13 @@ import llvmlite.binding as llvm
 from gpucomp import config
 from gpucomp.codegen.llvm.ir.launch_list import RUNNER, probes
 from gpucomp.device import processor
-from gpucomp.device.isa import ISAS, KNOWN, LLVM_FEATURES, LLVM_NAMES, X86_64, isa_of
+from gpucomp.device.isa import ISAS, KNOWN, LLVM_FEATURES, LLVM_NAMES, WASM32, X86_64, isa_of
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote, several
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import llvm_object, processors
 from gpucomp.targets.cache import KernelCache
-from gpucomp.targets.linked import needed, without_rounding
+from gpucomp.targets.linked import needed, without_calls
 from gpucomp.targets.llvm_build import Build
 
 # Engines that unroll sums and write addresses with constant offsets. LLVM's strength reduction compares each of these addresses
@@ -117,7 +117,8 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
     parts.append(f'attributes #0 = {{ nounwind noinline "no-builtins" {width} }}')
     parts.append(f'attributes #1 = {{ nounwind "no-builtins" {width} }}')
     text = "\n".join(parts)
-    return without_rounding(text) if isa_of(target.features).pointer == 4 else text
+    isa = isa_of(target.features)
+    return without_calls(text, rounds=isa is WASM32) if isa.pointer == 4 else text
 
 
 def compile_text(text: str, target: Target) -> bytes:

@@ -24,6 +24,26 @@ _ROUNDED = """define internal {whole} @gpucomp.lrint.{name}({real} %x) alwaysinl
   ret {whole} %found
 }}"""
 
+_WHOLE = re.compile(r"call (float|double|<\d+ x (?:float|double)>) @llvm\.(rint|floor|ceil)\.([\w.]+)\(\1 ")
+# As in IEEE 754: numbers of at least 2**23 (2**52 for double) are whole, and the sum with that rounds smaller ones.
+_RINT = """define internal {type} @gpucomp.rint.{name}({type} %x) alwaysinline {{
+  %size = call {type} @llvm.fabs.{name}({type} %x)
+  %moved = fadd {type} %size, {large}
+  %near = fsub {type} %moved, {large}
+  %small = fcmp olt {type} %size, {large}
+  %whole = select {bits} %small, {type} %near, {type} %size
+  %found = call {type} @llvm.copysign.{name}({type} %whole, {type} %x)
+  ret {type} %found
+}}"""
+_FLOOR = """define internal {type} @gpucomp.{kind}.{name}({type} %x) alwaysinline {{
+  %near = call {type} @gpucomp.rint.{name}({type} %x)
+  %beyond = fcmp {compare} {type} %near, %x
+  %next = {change} {type} %near, {one}
+  %whole = select {bits} %beyond, {type} %next, {type} %near
+  %found = call {type} @llvm.copysign.{name}({type} %whole, {type} %x)
+  ret {type} %found
+}}"""
+
 
 def needed(binary: bytes) -> list[str]:
     """The symbols that an object needs from elsewhere, in order. Those of the compiler's own library, which all linkers have for
@@ -102,17 +122,39 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
             return found, at
 
 
-def without_rounding(text: str) -> str:
-    """The module of ``text`` with arithmetic in place of LLVM's rounding to whole numbers, which on processors without such an
-    instruction calls the C library. Emitters round only numbers between the limits of 22 bits.
+def without_calls(text: str, *, rounds: bool) -> str:
+    """The module of ``text`` with arithmetic in place of what calls the C library on processors without such instructions:
+    rounding to integers, and unless the processor ``rounds`` floats to whole ones, that too. The results are the same bits.
+
+    Emitters make integers only of numbers between the limits of 22 bits.
     """
-    found = {match.groups() for match in _ROUND.finditer(text)}
+    integers = {match.groups() for match in _ROUND.finditer(text)}
     text = _ROUND.sub(r"call \1 @gpucomp.lrint.\2(\3 ", text)
-    return "\n".join([text, *(_definition(*one) for one in sorted(found))])
+    parts = [_to_integer(*one) for one in sorted(integers)]
+    if not rounds:
+        wholes = {match.groups() for match in _WHOLE.finditer(text)}
+        text = _WHOLE.sub(r"call \1 @gpucomp.\2.\3(\1 ", text)
+        rints = {(type, "rint", name) for type, _, name in wholes}
+        parts += [_to_whole(*one) for one in sorted(wholes | rints)]
+    return "\n".join([text, *parts])
 
 
-def _definition(whole: str, name: str, real: str) -> str:
+def _to_integer(whole: str, name: str, real: str) -> str:
     number, start = "0x4168000000000000", str(0x4B400000)
     if real.startswith("<"):
         number, start = f"splat (float {number})", f"splat (i32 {start})"
     return _ROUNDED.format(whole=whole, name=name, real=real, number=number, start=start)
+
+
+def _to_whole(type: str, kind: str, name: str) -> str:
+    """The function ``kind``: rint, floor or ceil."""
+    scalar = "double" if "double" in type else "float"
+    bits = type.replace(scalar, "i1")
+    large, one = "0x4330000000000000" if scalar == "double" else "0x4160000000000000", "0x3FF0000000000000"
+    if type.startswith("<"):
+        large, one = (f"splat ({scalar} {number})" for number in (large, one))
+    template = _RINT if kind == "rint" else _FLOOR
+    compare, change = ("ogt", "fsub") if kind == "floor" else ("olt", "fadd")
+    return template.format(
+        type=type, bits=bits, kind=kind, name=name, large=large, one=one, compare=compare, change=change
+    )

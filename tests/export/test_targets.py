@@ -6,6 +6,7 @@ import shutil
 import struct
 import sys
 
+import numpy as np
 import pytest
 
 import gpucomp
@@ -14,7 +15,7 @@ from gpucomp.errors import DeviceError, KernelBuildError, UnsupportedError
 from gpucomp.export import refusals
 from gpucomp.export.project import export_c
 from gpucomp.targets import cpu, resolve
-from gpucomp.targets.linked import needed, without_rounding
+from gpucomp.targets.linked import needed, without_calls
 from tests.export.built import WARNINGS, run
 from tests.export.models import ANY_SIZE, classifier, filter_of, odd, quantized, recurrent, transformed, transformer
 from tests.onnx_builders import model, node, value
@@ -210,11 +211,61 @@ def test_rounding_is_arithmetic_where_the_processor_has_no_instruction():
         "  %a = call <8 x i32> @llvm.lrint.v8i32.v8f32(<8 x float> %b)\n  %c = call i32 @llvm.lrint.i32.f32(float %d)"
     )
 
-    found = without_rounding(text)
+    found = without_calls(text, rounds=True)
 
     assert "llvm.lrint" not in found
     assert found.count("define internal") == 2
-    assert without_rounding("nothing of it") == "nothing of it"
+    assert without_calls("nothing of it", rounds=True) == "nothing of it"
+    floor = "  %a = call double @llvm.floor.f64(double %b)"
+    assert without_calls(floor, rounds=True) == floor
+    assert without_calls(floor, rounds=False).count("define internal") == 2
+
+
+ROUNDED = np.array(
+    [0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 0.3, -0.3, 0.7, -0.7, 1e-30, -1e-30, np.inf, -np.inf, np.nan, 8388607.5, -8388607.5,
+     8388608.0, 8388609.0, -16777217.0, 4194303.5, 4194304.5, 3e38, -3e38], np.float32
+)  # fmt: skip
+
+
+@NEEDS_ARM
+def test_floats_are_rounded_as_ieee_754_has_it(tmp_path):
+    """By arithmetic on 32-bit Arm. The program prints the bits."""
+    nodes = [node(op, ["x"], [f"{op}ed"]) for op in ("Floor", "Ceil", "Round")]
+    outputs = [value(f"{op}ed", [len(ROUNDED)]) for op in ("Floor", "Ceil", "Round")]
+    proto = model(nodes, [value("x", [len(ROUNDED)])], outputs)
+    exe = gpucomp.compile(proto, target="cpu:armv7-a")
+    export_c(exe, tmp_path, name="net", elsewhere=lambda: gpucomp.compile(proto, target="cpu"))
+    numbers = ", ".join(f"0x{bits:08x}" for bits in ROUNDED.view(np.uint32))
+    (tmp_path / "bits.c").write_text(BITS.replace("NUMBERS", numbers).replace("COUNT", str(len(ROUNDED))))
+
+    printed = run(
+        "qemu-arm", "-L", "/usr/arm-linux-gnueabihf", built(tmp_path, ARM[:1], to="bits", sources=("bits.c",))
+    )
+
+    found = np.array([int(word, 16) for word in printed.split()], np.uint32).view(np.float32).reshape(3, -1)
+    for one, function in zip(found, (np.floor, np.ceil, np.rint), strict=True):
+        expected = function(ROUNDED)
+        assert np.array_equal(one, expected, equal_nan=True)
+        assert np.array_equal(np.signbit(one), np.signbit(expected))
+
+
+BITS = """
+#include <stdio.h>
+#include "net.h"
+static const uint32_t numbers[COUNT] = {NUMBERS};
+static _Alignas(64) unsigned char arena[65536];
+static uint32_t found[3][COUNT];
+int main(void)
+{
+    net_inputs inputs = {(const void *)numbers};
+    net_outputs outputs = {(void *)found[0], (void *)found[1], (void *)found[2]};
+    if (net_init(arena, sizeof arena, net_weights) || net_run(arena, &inputs, &outputs, NULL))
+        return 1;
+    for (int k = 0; k < 3 * COUNT; ++k)
+        printf("%08x ", (unsigned)found[k / COUNT][k % COUNT]);
+    return 0;
+}
+"""
 
 
 def test_what_is_too_large_for_32_bits_is_refused(monkeypatch):
