@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 
 from gpucomp.cli import tensors
 from gpucomp.cli.opening import open_model
-from gpucomp.cli.options import ModelOptions, model_options
+from gpucomp.cli.options import ModelOptions, model_options, states
 from gpucomp.cli.progress import progress
 from gpucomp.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpucomp.runtime.executable import Executable
 
 
 @click.command()
 @model_options
+@states
 @click.option(
     "--output",
     "-o",
@@ -79,8 +81,8 @@ def _as_c(how: ModelOptions, project: Path, name: str) -> list[Path]:
         require_processor(how.target_name)
     exe = open_model(how)
 
-    def here(inputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
-        return open_model(replace(how, target="cpu")).run(inputs)
+    def here() -> Executable:
+        return open_model(replace(how, target="cpu"))
 
     elsewhere = here if how.model.suffix != ".gpuc" else None
     with progress(f"exporting {how.model.name}"):
@@ -96,6 +98,7 @@ def _for_triton(how: ModelOptions, folder: Path, name: str, max_batch: int, inde
         "--constants": bool(how.constants),
         "--keep-fp32": bool(how.keep_fp32),
         "--records": how.records is not None,
+        "--states": bool(how.states),
     }
     if given := " and ".join(option for option, is_given in late.items() if is_given):
         raise UsageError(f"{given} with --triton: compile the model with it, and export the .gpuc file", code="GPC2063")

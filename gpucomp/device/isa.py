@@ -49,6 +49,7 @@ class Isa:
     core        used for processors that are not in ``CORES``
     features    LLVM's features of all generated code, besides the processor's
     loads       whether gpucomp runs its code; that of others becomes C projects only
+    pointer     the bytes of a pointer
     """
 
     name: str
@@ -61,6 +62,7 @@ class Isa:
     core: Core = ORDINARY
     features: str = ""
     loads: bool = True
+    pointer: int = 8
 
     def limits(self, features: frozenset[str], cache_bytes: int = 1 << 20, processor: str = "") -> Limits:
         """``cache_bytes`` is the size of the L2 cache; ``processor`` is the LLVM name."""
@@ -145,12 +147,61 @@ RISCV64 = Isa(
     features="+m,+a,+f,+d,+c",
     loads=False,
 )
-ISAS = (X86_64, AARCH64, RISCV64)
+# 32-bit Arm with NEON. Linux and Android pass floats to functions in different ways. No kernel has such functions, but linkers
+# refuse objects of the other way.
+ARMV7 = Isa(
+    name="armv7l",
+    triple="armv7a-unknown-linux-gnueabihf",
+    needed="neon32",
+    wait="fence seq_cst",
+    cycles="call i64 @llvm.readcyclecounter()",
+    vectors=(("neon32", 16, 16),),
+    processors={"armv7-a": frozenset({"neon32"})},
+    features="+armv7-a,+neon,+vfp4",
+    loads=False,
+    pointer=4,
+)
+ARMV7_ANDROID = replace(
+    ARMV7,
+    name="armv7l-android",
+    triple="armv7a-unknown-linux-androideabi",
+    needed="android32",
+    vectors=(("android32", 16, 16),),
+    processors={"armv7-a-android": frozenset({"android32"})},
+)
+# Cortex-M4 and M7 with their units for floats: no vectors, four registers hold what is one vector here.
+THUMB = Isa(
+    name="thumbv7em",
+    triple="thumbv7em-none-unknown-eabihf",
+    needed="fpv4",
+    wait="fence seq_cst",
+    cycles="call i64 @llvm.readcyclecounter()",
+    vectors=(("fpv4", 16, 8),),
+    processors={"cortex-m4": frozenset({"fpv4"}), "cortex-m7": frozenset({"fpv4"})},
+    loads=False,
+    pointer=4,
+)
+WASM32 = Isa(
+    name="wasm32",
+    triple="wasm32-unknown-wasi",
+    needed="simd128",
+    wait="fence seq_cst",
+    cycles="call i64 @llvm.readcyclecounter()",
+    vectors=(("simd128", 16, 16),),
+    processors={"wasm32": frozenset({"simd128"})},
+    features="+simd128,+bulk-memory,+sign-ext,+nontrapping-fptoint,+mutable-globals",
+    loads=False,
+    pointer=4,
+)
+ISAS = (X86_64, AARCH64, RISCV64, ARMV7, ARMV7_ANDROID, THUMB, WASM32)
 KNOWN = frozenset[str]().union(*(f for isa in ISAS for f in isa.processors.values()))
 LLVM_NAMES = {
     "armv8-a": "generic",
     "rv64gc": "generic-rv64",
     "rv64gcv": "generic-rv64",
+    "armv7-a": "generic",
+    "armv7-a-android": "generic",
+    "wasm32": "generic",
 }  # processors that have another name here
 LLVM_FEATURES = {"rv64gcv": "+v"}  # what their other name does not imply
 

@@ -59,18 +59,23 @@ _LETTERS = {"f64": "d", "f32": "f", "f16": "h", "bf16": "b", "i8": "s", "u8": "u
 
 @dataclass(frozen=True)
 class CTensor:
-    """An input or output of the C program. ``recorded`` is where the self-test's data has it, in bytes."""
+    """An input or output of the C program. An extent that each run decides is a text."""
 
     kind: str
     name: str
     member: str
     dtype: str
-    extents: tuple[int, ...]
-    recorded: int = 0
+    extents: tuple[int | str, ...]
+
+    @property
+    def fixed(self) -> bool:
+        """Whether all runs have the same extents."""
+        return all(isinstance(n, int) for n in self.extents)
 
     @property
     def elements(self) -> int:
-        return math.prod(self.extents)
+        """Of a ``fixed`` tensor."""
+        return math.prod(n for n in self.extents if isinstance(n, int))
 
     @property
     def itemsize(self) -> int:
@@ -90,11 +95,12 @@ class CTensor:
 
     @property
     def shape(self) -> str:
-        return " x ".join(map(str, self.extents)) or "one number"
+        return commented(" x ".join(map(str, self.extents))) or "one number"
 
     @property
     def told(self) -> str:
-        return f"{commented(self.name)}: {self.dtype}[{','.join(map(str, self.extents))}], {self.nbytes} bytes"
+        size = f", {self.nbytes} bytes" if self.fixed else ""
+        return f"{commented(self.name)}: {self.dtype}[{commented(','.join(map(str, self.extents)))}]{size}"
 
 
 def commented(text: str) -> str:
@@ -123,20 +129,27 @@ def project_name(given: str, stem: str) -> str:
     return given
 
 
-def members(kind: str, specs: Sequence[TensorSpec]) -> list[CTensor]:
-    """The tensors with an identifier each, no two alike."""
-    found: list[CTensor] = []
-    taken: set[str] = set()
-    for number, spec in enumerate(specs):
-        base = re.sub(r"[^A-Za-z0-9_]+", "_", spec.name).strip("_")[:60]
+def identifiers(kind: str, names: Sequence[str]) -> list[str]:
+    """An identifier of C for each name, no two alike."""
+    found: list[str] = []
+    for number, given in enumerate(names):
+        base = re.sub(r"[^A-Za-z0-9_]+", "_", given).strip("_")[:60]
         if not base[:1].isalpha() or base in RESERVED or _LIMIT.fullmatch(base):
             base = f"{kind.lower()}_{base or number}"
         name, more = base, 2
-        while name in taken:
+        while name in found:
             name, more = f"{base}_{more}", more + 1
-        taken.add(name)
-        found.append(CTensor(kind, spec.name, name, spec.dtype, tuple(map(int, spec.shape))))
+        found.append(name)
     return found
+
+
+def members(kind: str, specs: Sequence[TensorSpec]) -> list[CTensor]:
+    """The tensors with an identifier each."""
+    names = identifiers(kind, [spec.name for spec in specs])
+    return [
+        CTensor(kind, spec.name, name, spec.dtype, tuple(n if isinstance(n, int) else str(n) for n in spec.shape))
+        for name, spec in zip(names, specs, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -155,7 +168,8 @@ def picture_in(inputs: Sequence[CTensor]) -> Picture | None:
     """The only input as a picture, if it can be one: of one or three channels, of f32 or of bytes."""
     if len(inputs) != 1 or inputs[0].dtype not in ("f32", "u8") or len(inputs[0].extents) != 4:
         return None
-    tensor, (batch, a, b, c) = inputs[0], inputs[0].extents
+    tensor = inputs[0]
+    batch, a, b, c = (n if isinstance(n, int) else 0 for n in tensor.extents)
     if batch != 1 or (a not in (1, 3) and c not in (1, 3)) or not tensor.elements:
         return None
     last = a not in (1, 3)

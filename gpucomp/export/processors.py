@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.isa import TILES, X86_64, Isa, isa_of
@@ -106,20 +106,45 @@ class Compiler:
     architecture  a condition of C's preprocessor that is true where the code may be compiled
     told          the instruction set, for readers
     name          a compiler of Debian for it
-    cross         commands for another machine, each a line
+    cross         commands for another machine, each a line; UPPER stands for the name of the project in capitals
+    pointer       the bytes of a pointer
     """
 
     architecture: str
     told: str
     name: str
     cross: tuple[str, ...] = ()
+    pointer: int = 8
 
 
 _QEMU = (
     "cmake -S . -B build -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR={machine} \\",
-    "    -DCMAKE_C_COMPILER={machine}-linux-gnu-gcc -DCMAKE_CROSSCOMPILING_EMULATOR='qemu-{machine};-L;/usr/{machine}-linux-gnu'",
+    "    -DCMAKE_C_COMPILER={prefix}-gcc -DCMAKE_CROSSCOMPILING_EMULATOR='qemu-{machine};-L;/usr/{prefix}'",
     "cmake --build build && ctest --test-dir build",
 )
+
+
+def _in_qemu(machine: str, system: str = "linux-gnu") -> tuple[str, ...]:
+    return tuple(line.format(machine=machine, prefix=f"{machine}-{system}") for line in _QEMU)
+
+
+_IN_NDK = (
+    "cmake -S . -B build -DCMAKE_TOOLCHAIN_FILE=$ANDROID_NDK/build/cmake/android.toolchain.cmake -DANDROID_ABI=armeabi-v7a",
+    "cmake --build build",
+)
+_M4 = "-mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16"
+_BARE = (
+    "cmake -S . -B build -DCMAKE_SYSTEM_NAME=Generic -DCMAKE_C_COMPILER=arm-none-eabi-gcc -DUPPER_TESTS=OFF \\",
+    f"    -DCMAKE_C_FLAGS='{_M4} --specs=nosys.specs'",
+    "cmake --build build",
+)
+_ZIG = "python -m ziglang cc -target wasm32-wasi -mcpu=generic+simd128"
+_IN_WASMTIME = (
+    f"export CC='{_ZIG}'",
+    'ASM="$CC" cmake -S . -B build -DCMAKE_SYSTEM_NAME=WASI',
+    "cmake --build build && wasmtime build/selftest",
+)
+_ARM32 = "defined(__arm__) && defined(__ELF__) && __ARM_ARCH >= 7"
 _COMPILERS = {
     "x86_64": Compiler(
         "defined(__x86_64__) && defined(__ELF__)", "x86-64 (Linux, Android and other ELF systems)", "cc"
@@ -128,13 +153,37 @@ _COMPILERS = {
         "defined(__aarch64__) && defined(__ELF__)",
         "64-bit Arm (Linux, Android and other ELF systems)",
         "aarch64-linux-gnu-gcc",
-        tuple(line.format(machine="aarch64") for line in _QEMU),
+        _in_qemu("aarch64"),
     ),
     "riscv64": Compiler(
         "defined(__riscv) && __riscv_xlen == 64 && defined(__riscv_float_abi_double) && defined(__ELF__)",
         "64-bit RISC-V (RV64GC, lp64d)",
         "riscv64-linux-gnu-gcc",
-        tuple(line.format(machine="riscv64") for line in _QEMU),
+        _in_qemu("riscv64"),
+    ),
+    "armv7l": Compiler(
+        f"{_ARM32} && defined(__ARM_PCS_VFP)",
+        "32-bit Arm with NEON (Linux, hard-float)",
+        "arm-linux-gnueabihf-gcc",
+        _in_qemu("arm", "linux-gnueabihf"),
+    ),
+    "armv7l-android": Compiler(
+        f"{_ARM32} && !defined(__ARM_PCS_VFP)",
+        "32-bit Arm with NEON (Android)",
+        "armv7a-linux-androideabi21-clang",
+        _IN_NDK,
+    ),
+    "thumbv7em": Compiler(
+        f"{_ARM32} && defined(__ARM_PCS_VFP) && defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M'",
+        "Cortex-M with a unit for floats, without an operating system",
+        f"arm-none-eabi-gcc {_M4}",
+        _BARE,
+    ),
+    "wasm32": Compiler(
+        "defined(__wasm32__)",
+        "WebAssembly (32 bits, with SIMD)",
+        _ZIG,
+        _IN_WASMTIME,
     ),
 }
 
@@ -142,4 +191,4 @@ _COMPILERS = {
 def compiler_of(plan: Plan) -> Compiler:
     """How C code is compiled for the instruction set of ``plan``."""
     isa: Isa = isa_of(frozenset(plan.features))
-    return _COMPILERS[isa.name]
+    return replace(_COMPILERS[isa.name], pointer=isa.pointer)

@@ -10,15 +10,15 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from gpucomp import config
-from gpucomp.artifact.elf import undefined_symbols
 from gpucomp.codegen.llvm.ir.launch_list import RUNNER, probes
 from gpucomp.device import processor
-from gpucomp.device.isa import ISAS, KNOWN, LLVM_FEATURES, LLVM_NAMES, X86_64, isa_of
+from gpucomp.device.isa import ISAS, KNOWN, LLVM_FEATURES, LLVM_NAMES, WASM32, X86_64, isa_of
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote, several
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import llvm_object, processors
 from gpucomp.targets.cache import KernelCache
+from gpucomp.targets.linked import needed, without_calls
 from gpucomp.targets.llvm_build import Build
 
 # Engines that unroll sums and write addresses with constant offsets. LLVM's strength reduction compares each of these addresses
@@ -107,8 +107,8 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
     unique = list({s.name: s for s in sources}.values())
     parts = [part for source in unique for part in (source.text, _wrapper(source))]
     if runner:
-        needed = ",".join(sorted(target.features)).encode()
-        parts.append(f'@gc_features = constant [{len(needed)} x i8] c"{needed.decode()}"')
+        features = ",".join(sorted(target.features))
+        parts.append(f'@gc_features = constant [{len(features)} x i8] c"{features}"')
         isa = isa_of(target.features)
         parts.append(RUNNER.replace("PAUSE", isa.wait).replace("CYCLES", isa.cycles))
         parts += [part for probe in probes(target) for part in (probe.text, _wrapper(probe))]
@@ -116,7 +116,9 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
         parts.append(llvm_object.AS_WRITTEN)
     parts.append(f'attributes #0 = {{ nounwind noinline "no-builtins" {width} }}')
     parts.append(f'attributes #1 = {{ nounwind "no-builtins" {width} }}')
-    return "\n".join(parts)
+    text = "\n".join(parts)
+    isa = isa_of(target.features)
+    return without_calls(text, rounds=isa is WASM32) if isa.pointer == 4 else text
 
 
 def compile_text(text: str, target: Target) -> bytes:
@@ -146,7 +148,7 @@ def _refused(error: RuntimeError) -> KernelBuildError:
 
 
 def _defined(binary: bytes) -> bytes:
-    if foreign := undefined_symbols(binary):
+    if foreign := needed(binary):
         raise KernelBuildError(f"generated code calls {', '.join(foreign)}, which is not defined", code="GPC5102")
     return binary
 

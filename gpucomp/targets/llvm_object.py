@@ -33,8 +33,13 @@ def machine_of(triple: str, processor: str, features: str) -> llvm.TargetMachine
     """A new machine for one module: modules that share a machine crash LLVM."""
     start_llvm()
     return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=processor, features=features, opt=OPTIMIZATION, reloc="pic", codemodel="small"
+        cpu=processor, features=features, opt=OPTIMIZATION, reloc=_relocations(triple), codemodel="small"
     )
+
+
+def _relocations(triple: str) -> str:
+    """Code that lies where the linker puts it, where nothing else is usual: without a system, and in WebAssembly."""
+    return "static" if triple.startswith(("thumb", "wasm")) else "pic"
 
 
 def optimised(text: str, triple: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:

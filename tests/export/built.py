@@ -13,6 +13,7 @@ import numpy as np
 import gpucomp
 from gpucomp.export.names import CTensor, members
 from gpucomp.export.project import export_c
+from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.native import address_of, aligned
 
@@ -46,8 +47,8 @@ def cmake(folder: Path, *options: str, build: str = "build", flags: str = "") ->
 class Project:
     """A model that was exported for a processor of this machine, and ``exe``, which was exported."""
 
-    def __init__(self, model: object, folder: Path, name: str, target: str = "cpu") -> None:
-        self.exe: Executable = gpucomp.compile(model, target=target)
+    def __init__(self, model: object, folder: Path, name: str, target: str = "cpu", **how: object) -> None:
+        self.exe: Executable = gpucomp.compile(model, target=target, **how)
         self.folder, self.name = folder, name
         self.files = export_c(self.exe, folder, name=name)
         self.inputs = members("INPUT", self.exe.inputs)
@@ -75,25 +76,37 @@ class Library:
         run("gcc", "-shared", "-Wl,-z,defs", "-pthread", *parts, "-o", place)
         self.c = ctypes.CDLL(str(place))
         self.size = getattr(self.c, f"{self.name}_arena_size")
-        self.size.restype, self.size.argtypes = ctypes.c_size_t, []
+        self.sized = isinstance(project.exe, AnyShapeExecutable)
+        sizes = [ctypes.c_void_p] * self.sized
+        self.size.restype, self.size.argtypes = ctypes.c_size_t, sizes
         self.error = getattr(self.c, f"{self.name}_error")
         self.error.restype, self.error.argtypes = ctypes.c_char_p, [ctypes.c_int]
         self.c_init = getattr(self.c, f"{self.name}_init")
         self.c_init.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
         self.c_run = getattr(self.c, f"{self.name}_run")
-        self.c_run.argtypes = [ctypes.c_void_p] * 4
+        self.c_run.argtypes = [ctypes.c_void_p, *sizes, *[ctypes.c_void_p] * 3]
+        if self.sized:
+            self.c_shapes = getattr(self.c, f"{self.name}_shapes")
+            self.c_shapes.argtypes = [ctypes.c_void_p] * 3
+        if self.project.exe.kept:
+            self.c_reset = getattr(self.c, f"{self.name}_reset")
+            self.c_reset.argtypes = [ctypes.c_void_p]
         content = (project.folder / f"{self.name}_weights.bin").read_bytes()
         self.weights = aligned((len(content),), np.dtype(np.uint8))
         self.weights[:] = np.frombuffer(content, np.uint8)
 
-    def arena(self, extra: int = 0) -> np.ndarray:
+    def sizes(self, sizes: Sequence[int]) -> list[object]:
+        """The argument of sizes, of a model that has any."""
+        return [(ctypes.c_int64 * max(len(sizes), 1))(*sizes)] if self.sized else []
+
+    def arena(self, extra: int = 0, sizes: Sequence[int] = ()) -> np.ndarray:
         """Memory for a context, full of what was there before."""
-        made = aligned((self.size() + extra,), np.dtype(np.uint8))
+        made = aligned((self.size(*self.sizes(sizes)) + extra,), np.dtype(np.uint8))
         made[...] = 0xA5
         return made
 
-    def ready(self) -> np.ndarray:
-        arena = self.arena()
+    def ready(self, sizes: Sequence[int] = ()) -> np.ndarray:
+        arena = self.arena(sizes=sizes)
         assert self.c_init(address_of(arena), len(arena), address_of(self.weights)) == 0
         return arena
 
@@ -101,14 +114,36 @@ class Library:
         self, arena: np.ndarray, inputs: Mapping[str, np.ndarray], share: Share | None = None
     ) -> dict[str, np.ndarray]:
         """The outputs by the model's names. Arrays are aligned as their elements, not more."""
+        code, found = self.run_at(arena, (), inputs, [spec.shape for spec in self.project.exe.outputs], share)
+        assert code == 0, self.error(code)
+        return found
+
+    def run_at(
+        self,
+        arena: np.ndarray,
+        sizes: Sequence[int],
+        inputs: Mapping[str, np.ndarray],
+        shapes: Sequence[Sequence[int]],
+        share: Share | None = None,
+    ) -> tuple[int, dict[str, np.ndarray]]:
+        """What the run returns, and the outputs."""
         given = [_barely_aligned(tensor, np.ascontiguousarray(inputs[tensor.name])) for tensor in self.project.inputs]
         made = [
-            _barely_aligned(tensor, np.full(spec.shape, 0x5A).astype(spec.type.dtype.numpy))
-            for tensor, spec in zip(self.project.outputs, self.project.exe.outputs, strict=True)
+            _barely_aligned(tensor, np.full(shape, 0x5A).astype(spec.type.dtype.numpy))
+            for tensor, spec, shape in zip(self.project.outputs, self.project.exe.outputs, shapes, strict=True)
         ]
-        code = self.c_run(address_of(arena), table(given), table(made), ctypes.byref(share) if share else None)
+        told = ctypes.byref(share) if share else None
+        code = self.c_run(address_of(arena), *self.sizes(sizes), table(given), table(made), told)
+        return code, {tensor.name: array for tensor, array in zip(self.project.outputs, made, strict=True)}
+
+    def shapes(self, arena: np.ndarray, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+        """The shapes of the outputs of a run at these sizes."""
+        ranks = [len(tensor.extents) for tensor in self.project.outputs]
+        numbers = (ctypes.c_int64 * max(sum(ranks), 1))()
+        code = self.c_shapes(address_of(arena), *self.sizes(sizes), numbers)
         assert code == 0, self.error(code)
-        return {tensor.name: array for tensor, array in zip(self.project.outputs, made, strict=True)}
+        left = iter(numbers)
+        return [tuple(next(left) for _ in range(rank)) for rank in ranks]
 
 
 def table(arrays: Sequence[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:

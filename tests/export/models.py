@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from gpucomp import Dim
 from tests.onnx_builders import model, node, value
 
 
@@ -151,6 +152,12 @@ def convolution() -> onnx.ModelProto:
     return model(nodes, [value("x", [1, 64, 56, 56])], [value("y", [1, 64, 56, 56])], {"w": _weights(64, 64, 3, 3)})
 
 
+def transformed() -> onnx.ModelProto:
+    """A small one, of which Winograd's algorithm keeps the addresses of pixels."""
+    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    return model(nodes, [value("x", [1, 64, 8, 8])], [value("y", [1, 64, 8, 8])], {"w": _weights(64, 64, 3, 3)})
+
+
 def bare() -> onnx.ModelProto:
     """No kernel at all, and tensors without elements."""
     nodes = [node("Identity", ["x"], ["y"]), node("Identity", ["none"], ["nothing"])]
@@ -164,4 +171,46 @@ def constant() -> onnx.ModelProto:
     return model(nodes, [], [value("y", [4, 5])], {"w": _weights(4, 5)})
 
 
+def pyramid() -> tuple[onnx.ModelProto, dict[str, tuple[object, ...]]]:
+    """Convolutions of images of any size, and outputs that are an input, a temporary and one number."""
+    weights = {"w1": _weights(8, 3, 3, 3), "w2": _weights(8, 8, 3, 3), "b": _weights(8)}
+    nodes = [
+        node("Conv", ["x", "w1", "b"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", ["c"], ["r"]),
+        node("Conv", ["r", "w2"], ["d"], pads=[1, 1, 1, 1]),
+        node("Add", ["d", "r"], ["sum"]),
+        node("Softmax", ["sum"], ["y"], axis=-1),
+        node("ReduceMax", ["y"], ["most"], keepdims=0),
+        node("Identity", ["x"], ["same"]),
+        node("Transpose", ["sum"], ["turned"], perm=[0, 2, 3, 1]),
+        node("Identity", ["turned"], ["again"]),
+    ]
+    outputs = [value(name, None) for name in ("y", "most", "same", "turned", "again")]
+    shape = (Dim("batch", 1, 4), 3, Dim("h", 4, 64, 4), Dim("w", 1, 90))
+    return model(nodes, [value("x", ["n", 3, "h", "w"])], outputs, weights), {"x": shape}
+
+
+def steps() -> tuple[onnx.ModelProto, dict[str, tuple[object, ...]]]:
+    """An LSTM in both directions over as many steps as a run has."""
+    weights = {"w": _weights(2, 64, 8), "r": _weights(2, 64, 16), "b": _weights(2, 128)}
+    nodes = [node("LSTM", ["x", "w", "r", "b"], ["y", "h", "c"], hidden_size=16, direction="bidirectional")]
+    outputs = [value("y", ["t", 2, 2, 16]), value("h", [2, 2, 16]), value("c", [2, 2, 16])]
+    return model(nodes, [value("x", ["t", 2, 8])], outputs, weights), {"x": (Dim("steps", 1, 60), 2, 8)}
+
+
+def filter_of(batch: object) -> onnx.ModelProto:
+    """A recurrent cell, whose state each run makes as a whole, as voice detectors have it."""
+    weights = {name: _weights(16, 16, seed=k) for k, name in enumerate(("w", "r"))}
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("MatMul", ["h", "r"], ["b"]),
+        node("Add", ["a", "b"], ["c"]),
+        node("Tanh", ["c"], ["h_new"]),
+        node("ReduceSum", ["h_new"], ["y"], keepdims=0),
+    ]
+    inputs = [value("x", [batch, 16]), value("h", [batch, 16])]
+    return model(nodes, inputs, [value("y", None), value("h_new", [batch, 16])], weights)
+
+
+ANY_SIZE = {one.__name__: one for one in (pyramid, steps)}
 MODELS = {one.__name__: one for one in (classifier, quantized, transformer, recurrent, odd, bare, constant)}

@@ -153,21 +153,6 @@ def test_shapes_that_depend_on_values_are_refused():
         export_c(gpucomp.compile(nonzero(), target="cpu"), None)
 
 
-def test_sizes_that_each_run_decides_are_refused():
-    proto = model([node("Relu", ["x"], ["y"])], [value("x", ["n", 3])], [value("y", ["n", 3])])
-    exe = gpucomp.compile(proto, target="cpu", shapes={"x": (gpucomp.Dim("n", 1, 8), 3)})
-    with pytest.raises(UnsupportedError, match=r"GPC4030 .*each run decides its sizes"):
-        export_c(exe, None)
-
-
-def test_states_are_refused():
-    nodes = [node("Add", ["x", "past"], ["present"]), node("Relu", ["present"], ["y"])]
-    proto = model(nodes, [value("x"), value("past")], [value("y"), value("present")])
-    exe = gpucomp.compile(proto, target="cpu", states={"past": "present"})
-    with pytest.raises(UnsupportedError, match=r"GPC4030 .*'past' is a state"):
-        export_c(exe, None)
-
-
 def test_tile_registers_are_refused():
     exe = gpucomp.compile(classifier(), target="cpu:sapphirerapids")
     with pytest.raises(UnsupportedError, match=r"GPC4030 .*tile registers"):
@@ -275,8 +260,8 @@ def test_a_wrong_result_fails_the_self_test(tmp_path):
         export_c(exe, folder)
         if not exact:
             with pytest.MonkeyPatch.context() as patches:
-                patches.setattr("gpucomp.export.project.processor.missing", lambda features: ["something"])
-                export_c(exe, folder, elsewhere=exe.run)
+                patches.setattr("gpucomp.export.recording.processor.missing", lambda features: ["something"])
+                export_c(exe, folder, elsewhere=lambda: exe)
         programs = cmake(folder)
         run(programs / "selftest")
         data = bytearray((folder / "selftest_data.bin").read_bytes())
@@ -299,8 +284,8 @@ def test_a_wrong_result_fails_the_self_test(tmp_path):
 def test_bytes_recorded_by_other_code_may_be_off_by_one(elem_type, pairs, tmp_path, monkeypatch):
     proto = model([node("Identity", ["x"], ["y"])], [value("x", [4], elem_type)], [value("y", [4], elem_type)])
     exe = gpucomp.compile(proto, target="cpu")
-    monkeypatch.setattr("gpucomp.export.project.processor", SimpleNamespace(missing=lambda features: ["something"]))
-    export_c(exe, tmp_path, elsewhere=exe.run)
+    monkeypatch.setattr("gpucomp.export.recording.processor", SimpleNamespace(missing=lambda features: ["something"]))
+    export_c(exe, tmp_path, elsewhere=lambda: exe)
     programs = cmake(tmp_path)
     numpy_type = exe.outputs[0].type.dtype.numpy
     for (expected, found), is_right in pairs.items():
@@ -479,7 +464,7 @@ def test_a_project_says_how_much_of_a_processor_is_asked_for(target, expected, t
     exe = gpucomp.compile(constant(), target=target)
     assert asked(exe.plan) == expected
 
-    export_c(exe, tmp_path, name="net", elsewhere=gpucomp.compile(constant(), target="cpu").run)
+    export_c(exe, tmp_path, name="net", elsewhere=lambda: gpucomp.compile(constant(), target="cpu"))
 
     told = {path.name: " ".join(path.read_text().split()) for path in (tmp_path / "README.md", tmp_path / "net.h")}
     if not expected.told:

@@ -420,7 +420,7 @@ def test_the_same_model_gives_the_same_files(projects, tmp_path):
 def test_a_loop_is_exported_as_a_loop(projects):
     project = projects("recurrent")
     assert project.exe.plan.repeats
-    assert "static const struct loop loops[]" in (project.folder / "recurrent.c").read_text()
+    assert "static const struct loop loops[LOOPS + 1]" in (project.folder / "recurrent.c").read_text()
     assert "struct loop" not in (projects("classifier").folder / "classifier.c").read_text()
 
 

@@ -22,7 +22,7 @@ entry:
   %s2 = alloca [576 x float], align 64
   %s3 = alloca [8 x float], align 64
   %s4 = alloca [32 x float], align 64
-  %s5 = alloca [64 x ptr], align 64
+  %s5 = alloca [64 x i64], align 64
   %s10 = alloca i64
   %size0.at = getelementptr i64, ptr %sizes, i64 0
   %size0 = load i64, ptr %size0.at, !invariant.load !{}
@@ -75,7 +75,7 @@ l21.body:
   %v40 = insertelement <4 x i64> poison, i64 %v29, i32 0
   %v41 = shufflevector <4 x i64> %v40, <4 x i64> poison, <4 x i32> zeroinitializer
   %v42 = select <4 x i1> %v36, <4 x i64> %v39, <4 x i64> %v41
-  %v43 = getelementptr ptr, ptr %s5, i64 0
+  %v43 = getelementptr i64, ptr %s5, i64 0
   store <4 x i64> %v42, ptr %v43, align 8
   %v44 = mul i64 %v23, 4
   %v45 = add i64 %v44, 1
@@ -91,7 +91,7 @@ l21.body:
   %v55 = insertelement <4 x i64> poison, i64 %v29, i32 0
   %v56 = shufflevector <4 x i64> %v55, <4 x i64> poison, <4 x i32> zeroinitializer
   %v57 = select <4 x i1> %v51, <4 x i64> %v54, <4 x i64> %v56
-  %v58 = getelementptr ptr, ptr %s5, i64 8
+  %v58 = getelementptr i64, ptr %s5, i64 8
   store <4 x i64> %v57, ptr %v58, align 8
   %v59 = mul i64 %v23, 4
   %v60 = add i64 %v59, 2
@@ -107,7 +107,7 @@ l21.body:
   %v70 = insertelement <4 x i64> poison, i64 %v29, i32 0
   %v71 = shufflevector <4 x i64> %v70, <4 x i64> poison, <4 x i32> zeroinitializer
   %v72 = select <4 x i1> %v66, <4 x i64> %v69, <4 x i64> %v71
-  %v73 = getelementptr ptr, ptr %s5, i64 16
+  %v73 = getelementptr i64, ptr %s5, i64 16
   store <4 x i64> %v72, ptr %v73, align 8
   %v74 = mul i64 %v23, 4
   %v75 = add i64 %v74, 3
@@ -123,7 +123,7 @@ l21.body:
   %v85 = insertelement <4 x i64> poison, i64 %v29, i32 0
   %v86 = shufflevector <4 x i64> %v85, <4 x i64> poison, <4 x i32> zeroinitializer
   %v87 = select <4 x i1> %v81, <4 x i64> %v84, <4 x i64> %v86
-  %v88 = getelementptr ptr, ptr %s5, i64 24
+  %v88 = getelementptr i64, ptr %s5, i64 24
   store <4 x i64> %v87, ptr %v88, align 8
   %v89 = mul i64 %l21.i, 144
   %v90 = getelementptr float, ptr %s1, i64 %v89
@@ -131,19 +131,19 @@ l21.body:
   br i1 %v92, label %l91.body, label %l91.end
 l91.body:
   %l91.i = phi i64 [ 0, %l21.body ], [ %l91.next, %l91.body ]
-  %v93 = getelementptr ptr, ptr %s5, i64 0
+  %v93 = getelementptr i64, ptr %s5, i64 0
   %v94 = load ptr, ptr %v93
   %v95 = getelementptr float, ptr %v94, i64 %l91.i
   %v96 = load <8 x float>, ptr %v95, align 4
-  %v97 = getelementptr ptr, ptr %s5, i64 8
+  %v97 = getelementptr i64, ptr %s5, i64 8
   %v98 = load ptr, ptr %v97
   %v99 = getelementptr float, ptr %v98, i64 %l91.i
   %v100 = load <8 x float>, ptr %v99, align 4
-  %v101 = getelementptr ptr, ptr %s5, i64 16
+  %v101 = getelementptr i64, ptr %s5, i64 16
   %v102 = load ptr, ptr %v101
   %v103 = getelementptr float, ptr %v102, i64 %l91.i
   %v104 = load <8 x float>, ptr %v103, align 4
-  %v105 = getelementptr ptr, ptr %s5, i64 24
+  %v105 = getelementptr i64, ptr %s5, i64 24
   %v106 = load ptr, ptr %v105
   %v107 = getelementptr float, ptr %v106, i64 %l91.i
   %v108 = load <8 x float>, ptr %v107, align 4
@@ -151,19 +151,19 @@ l91.body:
   %v110 = fadd <8 x float> %v104, %v100
   %v111 = fsub <8 x float> %v104, %v100
   %v112 = fsub <8 x float> %v108, %v100
-  %v113 = getelementptr ptr, ptr %s5, i64 1
+  %v113 = getelementptr i64, ptr %s5, i64 1
   %v114 = load ptr, ptr %v113
   %v115 = getelementptr float, ptr %v114, i64 %l91.i
   %v116 = load <8 x float>, ptr %v115, align 4
-  %v117 = getelementptr ptr, ptr %s5, i64 9
+  %v117 = getelementptr i64, ptr %s5, i64 9
   %v118 = load ptr, ptr %v117
   %v119 = getelementptr float, ptr %v118, i64 %l91.i
   %v120 = load <8 x float>, ptr %v119, align 4
-  %v121 = getelementptr ptr, ptr %s5, i64 17
+  %v121 = getelementptr i64, ptr %s5, i64 17
   %v122 = load ptr, ptr %v121
   %v123 = getelementptr float, ptr %v122, i64 %l91.i
   %v124 = load <8 x float>, ptr %v123, align 4
-  %v125 = getelementptr ptr, ptr %s5, i64 25
+  %v125 = getelementptr i64, ptr %s5, i64 25
   %v126 = load ptr, ptr %v125
   %v127 = getelementptr float, ptr %v126, i64 %l91.i
   %v128 = load <8 x float>, ptr %v127, align 4
@@ -171,19 +171,19 @@ l91.body:
   %v130 = fadd <8 x float> %v124, %v120
   %v131 = fsub <8 x float> %v124, %v120
   %v132 = fsub <8 x float> %v128, %v120
-  %v133 = getelementptr ptr, ptr %s5, i64 2
+  %v133 = getelementptr i64, ptr %s5, i64 2
   %v134 = load ptr, ptr %v133
   %v135 = getelementptr float, ptr %v134, i64 %l91.i
   %v136 = load <8 x float>, ptr %v135, align 4
-  %v137 = getelementptr ptr, ptr %s5, i64 10
+  %v137 = getelementptr i64, ptr %s5, i64 10
   %v138 = load ptr, ptr %v137
   %v139 = getelementptr float, ptr %v138, i64 %l91.i
   %v140 = load <8 x float>, ptr %v139, align 4
-  %v141 = getelementptr ptr, ptr %s5, i64 18
+  %v141 = getelementptr i64, ptr %s5, i64 18
   %v142 = load ptr, ptr %v141
   %v143 = getelementptr float, ptr %v142, i64 %l91.i
   %v144 = load <8 x float>, ptr %v143, align 4
-  %v145 = getelementptr ptr, ptr %s5, i64 26
+  %v145 = getelementptr i64, ptr %s5, i64 26
   %v146 = load ptr, ptr %v145
   %v147 = getelementptr float, ptr %v146, i64 %l91.i
   %v148 = load <8 x float>, ptr %v147, align 4
@@ -191,19 +191,19 @@ l91.body:
   %v150 = fadd <8 x float> %v144, %v140
   %v151 = fsub <8 x float> %v144, %v140
   %v152 = fsub <8 x float> %v148, %v140
-  %v153 = getelementptr ptr, ptr %s5, i64 3
+  %v153 = getelementptr i64, ptr %s5, i64 3
   %v154 = load ptr, ptr %v153
   %v155 = getelementptr float, ptr %v154, i64 %l91.i
   %v156 = load <8 x float>, ptr %v155, align 4
-  %v157 = getelementptr ptr, ptr %s5, i64 11
+  %v157 = getelementptr i64, ptr %s5, i64 11
   %v158 = load ptr, ptr %v157
   %v159 = getelementptr float, ptr %v158, i64 %l91.i
   %v160 = load <8 x float>, ptr %v159, align 4
-  %v161 = getelementptr ptr, ptr %s5, i64 19
+  %v161 = getelementptr i64, ptr %s5, i64 19
   %v162 = load ptr, ptr %v161
   %v163 = getelementptr float, ptr %v162, i64 %l91.i
   %v164 = load <8 x float>, ptr %v163, align 4
-  %v165 = getelementptr ptr, ptr %s5, i64 27
+  %v165 = getelementptr i64, ptr %s5, i64 27
   %v166 = load ptr, ptr %v165
   %v167 = getelementptr float, ptr %v166, i64 %l91.i
   %v168 = load <8 x float>, ptr %v167, align 4

@@ -318,7 +318,7 @@ def test_what_the_system_does_not_name_is_not_used(monkeypatch):
 
 def test_code_is_loaded_for_the_machines_whose_relocations_are_known():
     assert {isa.name for isa in ISAS if isa.loads} == set(MACHINES.values())
-    assert {isa.name for isa in ISAS if not isa.loads} == set(LINKED.values())
+    assert {isa.name for isa in ISAS if not isa.loads and isa.pointer == 8} == set(LINKED.values())
 
 
 def test_one_object_of_several_kernels_has_their_names_and_no_others():

@@ -17,7 +17,7 @@ from gpucomp.codegen.llvm.ir.builder import Type, Value
 from gpucomp.expr.core import Call, Cast, Const, Expr
 from gpucomp.ir.types import F32, I8, U8, DType
 
-EXACT = 1 << 23  # f32 represents whole numbers up to here, and their sums
+EXACT = 1 << 22  # f32 represents whole numbers up to here, and rounds to them where 1.5 * 2**23 is added
 
 
 @dataclass(frozen=True)

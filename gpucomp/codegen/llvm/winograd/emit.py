@@ -45,7 +45,7 @@ from gpucomp.refusal import required
 from gpucomp.schedule.space import Schedule
 
 UNROLL = 4  # channels that are unrolled in the innermost loop
-POINTERS = 8  # pointers for a row of a tile's pixels; no tile has more
+POINTERS = 8  # pointers for a row of a tile's pixels, each in 64 bits; no tile has more
 
 
 class _Emitter:
@@ -99,7 +99,7 @@ class _Emitter:
         self.products = floats(d.product_floats)
         self.zeros = floats(d.part)
         self.results = floats(self.s.outputs**2 * self.width)
-        self.pointers = code.stack(f"[{POINTERS * POINTERS} x ptr]", 64)
+        self.pointers = code.stack(f"[{POINTERS * POINTERS} x i64]", 64)
 
     # the nest
 
@@ -177,11 +177,11 @@ class _Emitter:
             start = base + (image * p.height + row) * (p.width * pixel_bytes)
             ok = inside & row.compare("ult", p.height)
             chosen = code.select(ok, steps + start, code.splat(zeros, lanes))
-            code.store(chosen, code.gep(self.pointers, i * POINTERS, "ptr"), 8)
+            code.store(chosen, code.gep(self.pointers, i * POINTERS, "i64"), 8)
 
     def _pixels(self, i: int, j: int, channel: Value, mask: Value | None) -> Value:
         code = self.code
-        pointer = code.load(code.gep(self.pointers, i * POINTERS + j, "ptr"), PTR)
+        pointer = code.load(code.gep(self.pointers, i * POINTERS + j, "i64"), PTR)
         at = code.gep(pointer, channel, self.stored.scalar)
         aligned = self.form.dtype.nbytes
         stored = code.load(at, self.stored, aligned) if mask is None else code.masked_load(at, self.stored, mask)
