@@ -135,9 +135,7 @@ def _for_any_shape(
     kept = partial(with_states, states=pairs, dims=found.dims, precision=states_precision)
     with frontend.keeping(pairs):
         opened = frontend.load_open(Source(proto, files), found, options["constants"], kept)
-    types = {
-        name: value.type.dtype.name for name, value in zip(opened.graph.input_names, opened.graph.inputs, strict=True)
-    }
+    types = {n: v.type.dtype.name for n, v in zip(opened.graph.input_names, opened.graph.inputs, strict=True)}
     inputs = {name: (types.get(name, dtype), shape) for name, (dtype, shape) in declared_inputs(proto, found).items()}
     outputs = declared_outputs(proto, found)
     if not opened.rest and opened.varying() == set(found.dims):

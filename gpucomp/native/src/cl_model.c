@@ -121,7 +121,7 @@ static const char *refuses(const gpucomp_model *model, void *memory, uint64_t by
     const struct cl_model *own = model->device;
     cl_context of = NULL;
     size_t room = 0;
-    if (own->cl.clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof of, &of, NULL) || of != own->context)
+    if (own->cl.clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof(cl_context), &of, NULL) || of != own->context)
         return "a buffer of the model's OpenCL context expected, which gpucomp_describe tells";
     if (own->cl.clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof room, &room, NULL) || room < bytes)
         return "the buffer is smaller than the tensor";

@@ -124,7 +124,7 @@ static int make_queue(gpucomp_context *context, void *stream, gpucomp_error *err
         own->queue = device->cl.clCreateCommandQueue(device->context, device->device.id, 0, &status);
         return own->queue ? 0 : gcrt_cl_fail(error, &device->device, GCRT_NOT_OPENED, "clCreateCommandQueue", status);
     }
-    if (device->cl.clGetCommandQueueInfo(stream, CL_QUEUE_CONTEXT, sizeof of, &of, NULL) || of != device->context ||
+    if (device->cl.clGetCommandQueueInfo(stream, CL_QUEUE_CONTEXT, sizeof(cl_context), &of, NULL) || of != device->context ||
         device->cl.clGetCommandQueueInfo(stream, CL_QUEUE_PROPERTIES, sizeof properties, &properties, NULL) ||
         (properties & CL_QUEUE_OUT_OF_ORDER))
         return gcrt_fail(error, GCRT_WRONG_CALL,
