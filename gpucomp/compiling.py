@@ -117,6 +117,10 @@ def _states(states: Mapping[str, str] | str | None, precision: str, specialised:
     """What the compiler is told of states. Raises ``UsageError`` (GPC2040) for what does not go with them."""
     if states and specialised:
         raise UsageError("states: each run has other sizes, so there are none to specialise for", code="GPC2040")
+    if not isinstance(precision, str):
+        raise UsageError(
+            f"states_precision: the name of a precision expected, found {quote(precision)}", code="GPC2040"
+        )
     if precision != "fp32" and not states:
         raise UsageError(f"states_precision {quote(precision)}: states expected as well", code="GPC2040")
     return {"states": states, "states_precision": precision} if states else {}

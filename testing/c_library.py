@@ -69,7 +69,13 @@ def shared(compiler: str = "", *, cpu_only: bool = False) -> Path:
     script = f"-Wl,--version-script={NATIVE / 'gpucomp.map'}"
     small = "-Oz" if compiler == "clang" else "-Os"
     options = (small, "-fPIC", "-shared", "-fvisibility=hidden", "-ffunction-sections", "-Wl,--gc-sections", script)
-    lean = ("-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-Wl,-z,noseparate-code", "-Wl,--hash-style=gnu")
+    lean = (
+        "-fno-semantic-interposition",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+        "-Wl,-z,noseparate-code",
+        "-Wl,--hash-style=gnu",
+    )
     name, files = ("libgpucomp_rt_cpu", CPU_SOURCES) if cpu_only else ("libgpucomp_rt", SOURCES)
     return build(f"{name}.{compiler or 'so'}", files, *options, *lean, compiler=compiler)
 

@@ -45,6 +45,7 @@ CONVENTIONS = (
 )
 AUTO = "auto"
 UPDATES = (ops.ScatterElements, ops.ScatterND)
+STORING = ("none", "max", "min")  # reductions whose results are among their operands: rounded once
 Given = Mapping[str, str] | str | Sequence[State] | None
 DTYPES = dict(zip(STATES_PRECISIONS, (F32, F16, BF16), strict=True))
 Kept = str | Mapping[str, str]  # of STATES_PRECISIONS; or the name of each input's element type
@@ -124,53 +125,59 @@ def with_states(
     """
     of_program = () if states is None or isinstance(states, str | Mapping) else states
     known = {state.input: state for state in of_program}
-    pairs = pairs_of(states, graph.input_names, graph.output_names)
-    graph = _rounded(graph, pairs, _dtypes(graph, pairs, precision))
-    found: list[State] = []
+    found = _found(graph, pairs_of(states, graph.input_names, graph.output_names), known, dims, states == AUTO)
+    if not found:
+        return graph
+    graph = _rounded(graph, found, _dtypes(graph, found, precision))
     inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
     memory: dict[str, Value] = {}  # by outputs' names
+    for state in found:
+        if state.grows:
+            past = inputs[state.input]
+            shape = tuple(state.capacity if axis == state.axis else n for axis, n in enumerate(past.shape))
+            inputs[state.input] = memory[state.output] = input_value(state.input, TensorType(past.type.dtype, shape))
+    return replace(_appended(graph, memory, found), inputs=tuple(inputs.values()), states=tuple(found))
+
+
+def _found(
+    graph: Graph, pairs: Mapping[str, str], known: Mapping[str, State], dims: Mapping[str, Dim], conventional: bool
+) -> list[State]:
+    """The states of ``pairs``. One by ``conventional`` names that can follow no run is none."""
+    found: list[State] = []
     for name, output in pairs.items():
-        past, result = inputs[name], graph.outputs[graph.output_names.index(output)]
+        past, result = _values(graph, name, output)
         why = _refusal(graph, past, result)
         state = _again(known[name], past, result, why) if name in known else _state(past, result, why, dims)
         other = next((one for one in found if one.dim == state.dim and not same(one.rows, state.rows)), None)
         if other is not None:
             state = State(name, output, why=f"it grows by {state.rows} rows, {quote(other.input)} by {other.rows}")
-        if state.grows:
-            shape = tuple(state.capacity if axis == state.axis else n for axis, n in enumerate(past.shape))
-            inputs[name] = memory[output] = input_value(name, TensorType(past.type.dtype, shape))
-        elif name not in known and not _can_follow(past, result):
-            if states == AUTO:
+        if not state.grows and name not in known and not _can_follow(past, result):
+            if conventional:
                 continue
             raise UsageError(
                 f"states: input {quote(name)} is {past.type}, but {quote(output)} is {result.type}, which cannot take its place",
                 code="GPC2040",
             )
         found.append(replace(state, input=name, output=output))
-    if not found:
-        return graph
-    return replace(_appended(graph, memory, found), inputs=tuple(inputs.values()), states=tuple(found))
+    return found
 
 
-def _dtypes(graph: Graph, pairs: Mapping[str, str], precision: Kept) -> dict[str, DType]:
+def _values(graph: Graph, name: str, output: str) -> tuple[Value, Value]:
+    return graph.inputs[graph.input_names.index(name)], graph.outputs[graph.output_names.index(output)]
+
+
+def _dtypes(graph: Graph, states: Sequence[State], precision: Kept) -> dict[str, DType]:
     """In which types states are kept that are of another type in the model."""
-    inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
+    types = {state.input: _values(graph, state.input, state.output)[0].type.dtype for state in states}
     if not isinstance(precision, str):
-        kept = {name: NAMED[precision[name]] for name in pairs if name in precision}
-        return {name: dtype for name, dtype in kept.items() if dtype is not inputs[name].type.dtype}
+        kept = {name: NAMED[precision[name]] for name in types if name in precision}
+        return {name: dtype for name, dtype in kept.items() if dtype is not types[name]}
     if precision not in DTYPES:
         raise UsageError(f"states_precision {quote(precision)}: {', '.join(DTYPES)} expected", code="GPC2040")
-    dtype = DTYPES[precision]
-    if dtype is F32 or not pairs:
+    if DTYPES[precision] is F32:
         return {}
-    outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
-    why = {
-        name: f"it is {inputs[name].type.dtype}"
-        if inputs[name].type.dtype is not F32
-        else _refusal(graph, inputs[name], outputs[result])
-        for name, result in pairs.items()
-    }
-    found = {name: dtype for name in pairs if not why[name]}
+    why = {state.input: _stays(graph, state, types[state.input]) for state in states}
+    found = {name: DTYPES[precision] for name in types if not why[name]}
     if not found:
         told = "; ".join(f"{quote(name)}: {text}" for name, text in list(why.items())[:3])
         raise UsageError(
@@ -180,32 +187,41 @@ def _dtypes(graph: Graph, pairs: Mapping[str, str], precision: Kept) -> dict[str
     return found
 
 
-def _rounded(graph: Graph, pairs: Mapping[str, str], dtypes: Mapping[str, DType]) -> Graph:
-    """``graph`` with states in other types: what is stored in them is rounded, and readers get what was stored."""
+def _stays(graph: Graph, state: State, dtype: DType) -> str:
+    """Why a state is kept as the model has it; empty if it can be rounded as it is stored."""
+    if dtype is not F32:
+        return f"it is {dtype}"
+    reduction = _values(graph, state.input, state.output)[1].attrs.get("reduction", "none")
+    return state.why or ("" if reduction in STORING else f"{reduction} would be computed in 16 bits")
+
+
+def _rounded(graph: Graph, states: Sequence[State], dtypes: Mapping[str, DType]) -> Graph:
+    """``graph`` with states in other types: what is stored in them is rounded, and readers get what was stored.
+
+    A result that is no store of its own, as where no row is valid yet, is rounded as a whole.
+    """
     if not dtypes:
         return graph
     inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
     outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
     made: dict[Value, Value] = {}  # what takes the place of values
-    stores: dict[Value, str] = {}  # the results that store into a state's memory
-    for name, dtype in dtypes.items():
-        past, result = inputs[name], outputs[pairs[name]]
-        if not _refusal(graph, past, result):
-            stores[result] = name
-        inputs[name] = input_value(name, TensorType(dtype, past.shape))
-        made[past] = ops.Cast(inputs[name], to=past.type.dtype, name=name)
+    results: dict[Value, tuple[str, Value, bool]] = {}  # the output, its memory, and whether it stores there
+    for state in states:
+        if state.input in dtypes:
+            past, result = inputs[state.input], outputs[state.output]
+            memory = input_value(state.input, TensorType(dtypes[state.input], past.shape))
+            results[result] = state.output, memory, not _refusal(graph, past, result)
+            inputs[state.input], made[past] = memory, ops.Cast(memory, to=past.type.dtype, name=state.input)
     for node in graph.nodes():
         current = node.with_inputs(made.get(v, v) for v in node.inputs)
-        if (stored := stores.get(node[0])) is not None:
-            memory, old = inputs[stored], node[0].type.dtype
-            rows = (ops.Cast(v, to=memory.type.dtype) if v.type.dtype is old else v for v in current.inputs[1:])
-            whole = node.with_inputs([memory, *rows])[0]
-            outputs[pairs[stored]], made[node[0]] = whole, ops.Cast(whole, to=old, name=node.name)
+        if (found := results.get(node[0])) is not None:
+            output, memory, stores = found
+            old, to = node[0].type.dtype, memory.type.dtype
+            rows = (ops.Cast(v, to=to) if v.type.dtype is old else v for v in current.inputs[1:])
+            whole = node.with_inputs([memory, *rows])[0] if stores else ops.Cast(current[0], to=to, name=node.name)
+            outputs[output], made[node[0]] = whole, ops.Cast(whole, to=old, name=node.name)
         elif current is not node:
             made.update(zip(node.values, current.values, strict=True))
-    for name in dtypes.keys() - stores.values():
-        result = outputs[pairs[name]]
-        outputs[pairs[name]] = ops.Cast(made.get(result, result), to=dtypes[name], name=result.node.name)
     rounded = graph.with_outputs(made.get(value, value) for value in outputs.values())
     return replace(rounded, inputs=tuple(inputs.values()))
 

@@ -16,7 +16,7 @@ import pytest
 import gpucomp
 from gpucomp import Dim
 from gpucomp.targets import amdgcn
-from testing.c_library import COMPILERS, Model, NativeError, OnDevice
+from testing.c_library import COMPILERS, Model, NativeError, OnDevice, same_bits
 from testing.cuda_on_cpu.harness import hip_compiler
 from tests.c_runtime import models, test_cuda, test_opencl
 from tests.c_runtime.gpus import EmulatedCuda, EmulatedHip
@@ -243,6 +243,22 @@ def test_runs_of_other_sizes_follow_each_other(device):
         check([y, z], x)
 
 
+def test_states_follow_each_other_without_waiting():
+    _, path = models.generator("opencl:pocl" if test_opencl.has_pocl() else "cpu")
+    model, feeds = Model(path), [models.tokens(count, 2) for count in (3, 1, 1, 2)]
+    first, second = model.context(), model.context()
+    wanted = [first.run(feed) for feed in feeds]
+    found = [{name: np.zeros_like(array) for name, array in one.items()} for one in wanted]
+    for feed, results in zip(feeds, found, strict=True):
+        second.start("gpucomp_enqueue", second.arrays(feed), list(results.values()))
+    second.call("gpucomp_wait")
+
+    assert all(same_bits(a, b) for a, b in zip(found, wanted, strict=True))
+    assert np.array_equal(first.save(0), second.save(0))
+    with pytest.raises(NativeError, match=r"GPC2042 state '.*': memory of the host expected"):
+        second.restore(0, OnDevice(64, (1,), 4))
+
+
 def test_a_context_that_is_ended_waits(device):
     context, x, y, z = device.model.context(), numbers(8), empty(8), empty(8)
     context.start("gpucomp_enqueue", [x], [y, z])
@@ -262,7 +278,7 @@ def test_a_stream_of_the_caller_s(device):
     found = context.run({"x": x})
     check([found["y"], found["z"]], x)
     context.close()
-    assert device.queue()
+    device.wait(stream)  # which is still there
 
 
 @pytest.mark.parametrize("kind", ["cuda", "hip"])
@@ -304,6 +320,17 @@ def test_buffers_of_opencl_that_are_not_the_model_s(opened):
     small = device.put(empty(3))
     with pytest.raises(NativeError, match="GPC2042 output 'y': the buffer is smaller than the tensor"):
         context.start("gpucomp_run", [x], [OnDevice(small.place, (4, 40), 640), empty(4)])
+    context_of = cl.Context.from_int_ptr(device.model.info.native_context, retain=True)
+    fixed = cl.Buffer(context_of, cl.mem_flags.READ_ONLY, 640)
+    with pytest.raises(NativeError, match="GPC2042 output 'z': a buffer that kernels can write expected"):
+        context.start("gpucomp_run", [x], [empty(4), OnDevice(fixed.int_ptr, (4, 40), 640)])
+    whole = cl.Buffer(context_of, cl.mem_flags.READ_WRITE, 4096)
+    parts = [whole.get_sub_region(at, 640) for at in (0, 512, 1024)]
+    y, meeting, apart = (OnDevice(part.int_ptr, (4, 40), 640) for part in parts)
+    with pytest.raises(NativeError, match="GPC2116 output 'z' shares memory with another"):
+        context.start("gpucomp_run", [x], [y, meeting])
+    context.start("gpucomp_run", [x], [y, apart])
+    check([device.get(one, np.float32) for one in (y, apart)], x)
     other = cl.Context([cl.Device.from_int_ptr(device.model.info.native_device, retain=True)])
     foreign = cl.Buffer(other, cl.mem_flags.READ_WRITE, 640)
     with pytest.raises(NativeError, match="GPC2042 input 'x': a buffer of the model's OpenCL context expected"):
@@ -338,9 +365,7 @@ def test_a_model_for_the_processor_has_no_other_memory():
     context.start("gpucomp_enqueue", [x], [y, z])
     check([y, z], x)
     context.call("gpucomp_wait")
-    with pytest.raises(
-        NativeError, match="GPC2042 input 'x': memory of the host expected, as the model is for the processor"
-    ):
+    with pytest.raises(NativeError, match="GPC2042 input 'x': memory of the host expected"):
         context.start("gpucomp_run", [OnDevice(x.ctypes.data, (3, 40), 480)], [y, z])
     with pytest.raises(NativeError, match=r"GPC2042 options\.stream: none expected"):
         Model(path).context(stream=64)

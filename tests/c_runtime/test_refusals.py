@@ -33,7 +33,7 @@ from testing.c_library import (
     shared,
 )
 from tests.c_runtime.checks import SANITIZED
-from tests.c_runtime.models import any_size, any_size_feed, fixed, generator
+from tests.c_runtime.models import any_size, any_size_feed, fixed, generator, tokens
 from tests.hostile.corpus import everything
 from tests.onnx_builders import model, node, value
 
@@ -305,6 +305,16 @@ def test_tensors_of_an_older_program():
     context.call("gpucomp_run", given[0], ctypes.c_size_t(1), given[1], ctypes.c_size_t(1))
 
     assert same_bits({"y": y}, exe.run(feeds[0]))
+
+    model = Model(generator()[1])
+    context, second = model.context(), model.context()
+    context.run(tokens(3))
+    for number in range(len(model.states)):
+        old = bytes(context.tensors([context.save(number)])[0])[8 : Tensor.memory.offset]
+        shorter = ctypes.create_string_buffer(Tensor.memory.offset.to_bytes(8, "little") + old + b"\1" * 8)
+        second.call("gpucomp_state_restore", ctypes.c_size_t(number), shorter)
+    feed = tokens(1)
+    assert same_bits(second.run(feed), context.run(feed))
 
 
 def test_two_threads_in_one_context():

@@ -7,10 +7,14 @@ from onnx import TensorProto
 
 import gpucomp
 from bench.decoder_model import Sizes, decoder
-from gpucomp import Dim
+from gpucomp import Dim, ops
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import InputError, UsageError
-from gpucomp.ir.types import NAMED
+from gpucomp.ir.graph import Graph, input_value
+from gpucomp.ir.state import State
+from gpucomp.ir.types import F32, NAMED, TensorType
+from gpucomp.ops.interpreter import interpret
+from gpucomp.rewrite.states import with_states
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
 from tests.onnx_builders import model, node, value
 from tests.runtime.samples import close
@@ -133,8 +137,53 @@ def test_states_that_are_no_f32_or_are_made_anew_keep_their_types():
     assert saved["h"].tolist() == [1.5 + 2**-12] * 3
 
 
+def test_sums_in_a_state_stay_f32():
+    graph = model(
+        [node("ScatterElements", ["old", "at", "x"], ["new"], axis=0, reduction="add"), node("Neg", ["new"], ["y"])],
+        [value("old", [9]), value("at", ["n"], TensorProto.INT64), value("x", ["n"])],
+        ["y", "new"],
+    )
+    shapes = {"at": (Dim("n", 1, 9),), "x": (Dim("n", 1, 9),)}
+    with pytest.raises(UsageError, match="'old': add would be computed in 16 bits"):
+        gpucomp.compile(graph, shapes=shapes, states={"old": "new"}, states_precision="bf16")
+
+
+def test_a_state_that_grows_by_other_rows_than_the_first_stays_f32():
+    nodes = [
+        node("Concat", ["old", "x"], ["new"], axis=0),
+        node("Concat", ["other", "x", "x"], ["other_new"], axis=0),
+        node("ReduceSum", ["new", "zero"], ["y"], keepdims=0),
+    ]
+    inputs = [value("x", ["s", 3]), value("old", ["p", 3]), value("other", ["p", 3])]
+    graph = model(nodes, inputs, ["y", "new", "other_new"], {"zero": np.array([0], np.int64)})
+    past = Dim("p", 0, 50)
+
+    exe = gpucomp.compile(
+        graph,
+        shapes={"x": ("s", 3), "old": (past, 3), "other": (past, 3)},
+        states={"old": "new", "other": "other_new"},
+        states_precision="fp16",
+    )
+
+    assert [(state.dtype, state.in_place) for state in exe.states] == [("f16", True), ("f32", False)]
+
+
+def test_a_result_that_is_no_store_is_rounded_as_a_whole():
+    """As where no row is valid, and the graph has no Concat: what reads it gets what is kept."""
+    past, x = input_value("old", TensorType(F32, (0, 3))), input_value("x", TensorType(F32, (2, 3)))
+    new = ops.Neg(x)
+    graph = Graph((x, past), (ops.Neg(new), new), ("y", "new"))
+    rows = np.full((2, 3), 1 + 2**-12, np.float32)
+
+    found = with_states(graph, [State("old", "new", 0, "p", 30, 2)], precision={"old": "bf16"})
+
+    assert [value.type.dtype.name for value in (found.inputs[1], *found.outputs)] == ["bf16", "f32", "bf16"]
+    y, kept = interpret(found, {"x": rows, "old": np.zeros((30, 3), NAMED["bf16"].numpy)})
+    assert y.tolist() == [[1.0] * 3] * 2
+    assert kept[:2].astype(np.float32).tolist() == [[-1.0] * 3] * 2
+
+
 def test_sizes_that_the_program_is_not_for_keep_states_so_too():
-    """The first run has no row: another program, which computes the state as a whole."""
     graph = table_of_past()
     exe = gpucomp.compile(
         graph,
@@ -203,6 +252,7 @@ def test_cuda_kernels_store_rounded_rows(arch):
     [
         ({"states": "auto", "states_precision": "int8"}, "states_precision 'int8': fp32, fp16, bf16 expected"),
         ({"states_precision": "fp16"}, "states_precision 'fp16': states expected as well"),
+        ({"states": "auto", "states_precision": {NAMES[0]: "i8"}}, "the name of a precision expected, found"),
     ],
 )
 def test_a_precision_that_states_cannot_have(more, told):

@@ -105,7 +105,8 @@ typedef struct gpucomp_context_options {
     const gpucomp_size *largest;
     size_t largest_count;
     /* The caller's stream on the model's GPU (CUstream, hipStream_t), or its in-order queue of the model's OpenCL context
-     * (cl_command_queue): all that the context does is in its order. It must outlive the context. NULL: a stream of its own */
+     * (cl_command_queue): all that the context does is in its order. It must outlive the context; that a stream is of that GPU
+     * is not checked. NULL: a stream of its own, which waits for no other */
     void *stream;
 } gpucomp_context_options;
 #define GPUCOMP_CONTEXT_OPTIONS_INIT {sizeof(gpucomp_context_options), 0, NULL, 0, NULL, 0, NULL}
@@ -164,7 +165,8 @@ typedef struct gpucomp_device_info {
  *
  * With GPUCOMP_DEVICE as `memory`, it is on the model's device: `data` is an address there (CUDA, HIP), or a cl_mem (OpenCL)
  * whose beginning it is. Kernels then read and write it where it is, and nothing is copied, unless an address is not aligned to
- * 16 bytes or an output is one of the model's inputs or weights. That an address is on the device is not checked. */
+ * 16 bytes, or an output is also an input, a weight, a temporary tensor or another output. That an address is on the device is
+ * not checked. What is in it must be complete, or be made in the context's stream. */
 typedef struct gpucomp_tensor {
     size_t size;
     void *data; /* not written for an input */
@@ -258,7 +260,10 @@ int gpucomp_run(gpucomp_context *context, const gpucomp_tensor *inputs, size_t i
 /* As gpucomp_run, but return when all of it stands in the queue of the context's stream. Runs of a context, and what else is
  * in a stream of the caller's, follow each other. Until gpucomp_wait, inputs on the host must stay as they are, and outputs
  * there are not to be read. Outputs on the device are complete for what is put into the same stream afterwards. An error that
- * shows later is that of gpucomp_wait. A model for the processor runs before this returns. */
+ * shows later is that of gpucomp_wait, or of the next call that has to wait: gpucomp_run, and any for other sizes than before.
+ * It leaves states undefined, as if runs had been made: gpucomp_reset or gpucomp_state_restore. The call itself waits for runs
+ * at other sizes, and on CUDA for a copy to memory of the host that is not pinned. A model for the processor runs before it
+ * returns. */
 int gpucomp_enqueue(gpucomp_context *context, const gpucomp_tensor *inputs, size_t input_count, const gpucomp_tensor *outputs,
                     size_t output_count, gpucomp_error *error);
 
@@ -285,9 +290,10 @@ int gpucomp_state_rows(gpucomp_context *context, size_t number, int64_t *rows, g
 /* Go back to the first `rows` of all states. GPC2041 if one does not grow, or has fewer rows. */
 int gpucomp_rewind(gpucomp_context *context, int64_t rows, gpucomp_error *error);
 
-/* Copy the valid part of a state into `state`, or back into the context: `shape` is then that of the valid part. All states of
- * a model must be restored before the next run, or none. GPC2117 for what does not fit. gpucomp_state_save with NULL as `data`
- * sets nothing but `*bytes`; `shape` has room for GPUCOMP_MAX_RANK extents, and may be NULL. */
+/* Copy the valid part of a state into `data`, in the host's memory; or `state`, which is there too, back into the context:
+ * `shape` is then that of the valid part. All states of a model must be restored before the next run, or none. GPC2117 for what
+ * does not fit, GPC2042 for memory of a device. gpucomp_state_save with NULL as `data` sets nothing but `*bytes`; `shape` has
+ * room for GPUCOMP_MAX_RANK extents, and may be NULL. */
 int gpucomp_state_save(gpucomp_context *context, size_t number, void *data, size_t room, size_t *bytes, int64_t *shape,
                        size_t *rank, gpucomp_error *error);
 int gpucomp_state_restore(gpucomp_context *context, size_t number, const gpucomp_tensor *state, gpucomp_error *error);

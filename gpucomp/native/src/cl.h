@@ -43,8 +43,13 @@ enum {
     CL_PROGRAM_BINARIES = 0x1166,
     CL_PROGRAM_KERNEL_NAMES = 0x1168,
     CL_PROGRAM_BUILD_LOG = 0x1183,
+    CL_MEM_TYPE = 0x1100,
+    CL_MEM_FLAGS = 0x1101,
     CL_MEM_SIZE = 0x1102,
     CL_MEM_CONTEXT = 0x1106,
+    CL_MEM_ASSOCIATED_MEMOBJECT = 0x1107,
+    CL_MEM_OFFSET = 0x1108,
+    CL_MEM_OBJECT_BUFFER = 0x10F0,
     CL_QUEUE_CONTEXT = 0x1090,
     CL_QUEUE_PROPERTIES = 0x1093,
     CL_KERNEL_WORK_GROUP_SIZE = 0x11B0,
@@ -54,6 +59,8 @@ enum {
 #define CL_DEVICE_TYPE_GPU ((cl_flags)1 << 2)
 #define CL_DEVICE_TYPE_ALL ((cl_flags)0xFFFFFFFF)
 #define CL_MEM_READ_WRITE ((cl_flags)1)
+#define CL_MEM_WRITE_ONLY ((cl_flags)1 << 1)
+#define CL_MEM_READ_ONLY ((cl_flags)1 << 2)
 #define CL_MEM_ALLOC_HOST_PTR ((cl_flags)1 << 4)
 #define CL_MAP_READ ((cl_flags)1)
 #define CL_MAP_WRITE_INVALIDATE_REGION ((cl_flags)1 << 2)

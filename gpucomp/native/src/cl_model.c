@@ -116,20 +116,45 @@ static void close_all(gpucomp_model *model)
 }
 
 /* Drivers return errors for what is no handle, as far as they can see that. */
-static const char *refuses(const gpucomp_model *model, void *memory, uint64_t bytes)
+static const char *refuses(const gpucomp_model *model, void *memory, uint64_t bytes, bool written)
 {
     const struct cl_model *own = model->device;
     cl_context of = NULL;
     size_t room = 0;
+    cl_uint type = 0;
+    cl_flags flags = 0;
     if (own->cl.clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof(cl_context), &of, NULL) || of != own->context)
         return "a buffer of the model's OpenCL context expected, which gpucomp_describe tells";
     if (own->cl.clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof room, &room, NULL) || room < bytes)
         return "the buffer is smaller than the tensor";
+    if (own->cl.clGetMemObjectInfo(memory, CL_MEM_TYPE, sizeof type, &type, NULL) || type != CL_MEM_OBJECT_BUFFER ||
+        own->cl.clGetMemObjectInfo(memory, CL_MEM_FLAGS, sizeof flags, &flags, NULL) ||
+        (flags & (written ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY)))
+        return written ? "a buffer that kernels can write expected" : "a buffer that kernels can read expected";
     return "";
 }
 
+/* Where a tensor begins in the memory of its own, which is returned. */
+static cl_mem place_of(const struct cl *cl, const gpucomp_tensor *tensor, size_t *begin)
+{
+    cl_mem whole = NULL;
+    *begin = 0;
+    if (cl->clGetMemObjectInfo(tensor->data, CL_MEM_ASSOCIATED_MEMOBJECT, sizeof(cl_mem), &whole, NULL) || !whole)
+        return tensor->data;
+    cl->clGetMemObjectInfo(tensor->data, CL_MEM_OFFSET, sizeof *begin, begin, NULL);
+    return whole;
+}
+
+static bool meet(const gpucomp_model *model, const gpucomp_tensor *one, const gpucomp_tensor *other)
+{
+    const struct cl *cl = &((const struct cl_model *)model->device)->cl;
+    size_t a, b;
+    cl_mem of_one = place_of(cl, one, &a), of_other = place_of(cl, other, &b);
+    return of_one == of_other && a < b + other->bytes && b < a + one->bytes;
+}
+
 const struct engine gcrt_opencl = {open_all, close_all, gcrt_cl_make, gcrt_cl_end, gcrt_device_plan, gcrt_device_run,
-                                   gcrt_device_wait, gcrt_cl_zero, gcrt_cl_copy, refuses, true};
+                                   gcrt_device_wait, gcrt_cl_zero, gcrt_cl_copy, refuses, meet, true};
 
 int gpucomp_opencl_device(const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error)
 {

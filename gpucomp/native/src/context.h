@@ -102,9 +102,10 @@ struct engine {
     int (*zero)(gpucomp_context *context, void *memory, uint64_t bytes, gpucomp_error *error);
     int (*copy)(gpucomp_context *context, void *memory, const struct strided *rows, void *packed, bool out,
                 gpucomp_error *error);
-    /* Whether a caller's tensor on the device, of at least so many bytes, is one: empty, or what is wrong. NULL: addresses,
-     * which are not known to be any. */
-    const char *(*refuses)(const gpucomp_model *model, void *memory, uint64_t bytes);
+    /* Of handles of a caller's on the device; NULL: these are addresses. What is wrong with one of at least so many bytes,
+     * which a run reads or writes, or empty; and whether two share bytes. */
+    const char *(*refuses)(const gpucomp_model *model, void *memory, uint64_t bytes, bool written);
+    bool (*meet)(const gpucomp_model *model, const gpucomp_tensor *one, const gpucomp_tensor *other);
     bool has_memory; /* of its own, other than the host's */
 };
 extern const struct engine gcrt_processor, gcrt_opencl, gcrt_gpu;

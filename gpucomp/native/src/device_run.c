@@ -4,8 +4,6 @@
 #include "device.h"
 #include "states.h"
 
-#define ALIGNMENT 16 /* bytes that kernels load at once */
-
 void *gcrt_device_memory(const gpucomp_context *context, const struct form *form, int64_t position)
 {
     const struct program *program = form->program;
@@ -23,7 +21,7 @@ void *gcrt_device_memory(const gpucomp_context *context, const struct form *form
 static bool is_ready(const gpucomp_context *context, const gpucomp_tensor *tensor)
 {
     return gcrt_on_device(tensor) && tensor->data &&
-           (context->engine->refuses || (uintptr_t)tensor->data % ALIGNMENT == 0); /* handles have no place within another */
+           (context->engine->refuses || (uintptr_t)tensor->data % GCRT_LOADED == 0); /* handles have no place within another */
 }
 
 /* Find where inputs, outputs and states lie in this run. */

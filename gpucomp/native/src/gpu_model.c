@@ -208,7 +208,7 @@ static void close_all(gpucomp_model *model)
 }
 
 const struct engine gcrt_gpu = {open_all, close_all, gcrt_gpu_make, gcrt_gpu_end, gcrt_gpu_plan, gcrt_gpu_run, gcrt_gpu_wait,
-                                gcrt_gpu_zero, gcrt_gpu_copy, NULL, true};
+                                gcrt_gpu_zero, gcrt_gpu_copy, NULL, NULL, true};
 
 int gcrt_gpu_device(bool hip, const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error)
 {

@@ -6,7 +6,6 @@
 #include "states.h"
 
 #define PROGRAMMATIC 6      /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
-#define SLICE_ALIGNMENT 16  /* bytes that kernels load at once: parts at other places are copied to where they are aligned */
 
 static struct gpu_own *own_of(const gpucomp_context *context)
 {
@@ -65,7 +64,7 @@ static int copy(gpucomp_context *context, void *from, uint64_t from_at, void *to
 static bool copies(const struct program *program, size_t row, size_t argument, int64_t advance)
 {
     const struct plan *plan = &program->plan;
-    bool copied = advance % SLICE_ALIGNMENT != 0;
+    bool copied = advance % GCRT_LOADED != 0;
     (void)row;
     for (size_t k = 0; k < plan->kernels.count && !copied; k++) { /* of all: variants take the place of the launch's own */
         struct list maps = ITEMS(plan->kernels, struct kernel)[k].tensor_maps;

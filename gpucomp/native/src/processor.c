@@ -89,7 +89,7 @@ static int find_codes(gpucomp_model *model, struct program *program, gpucomp_err
 static int reserve(gpucomp_context *context, const gpucomp_context_options *options, gpucomp_error *error)
 {
     if (options->stream)
-        return gcrt_fail(error, GCRT_WRONG_CALL, "options.stream: none expected, as the model is for the processor");
+        return gcrt_fail(error, GCRT_WRONG_CALL, "options.stream: none expected on the processor");
     if (options->arena) {
         if ((uintptr_t)options->arena % GCRT_LINE)
             return gcrt_fail(error, GCRT_WRONG_CALL, "options.arena: memory aligned to %d bytes expected", GCRT_LINE);
@@ -325,4 +325,4 @@ static int wait(gpucomp_context *context, gpucomp_error *error)
     return 0;
 }
 
-const struct engine gcrt_processor = {open_all, close_all, make, end, plan, run, wait, zero, copy, NULL, false};
+const struct engine gcrt_processor = {open_all, close_all, make, end, plan, run, wait, zero, copy, NULL, NULL, false};

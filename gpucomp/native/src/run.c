@@ -52,19 +52,20 @@ static int check_tensors(const gpucomp_tensor *tensors, size_t count, size_t exp
 
 /* A tensor's memory, of at least so many bytes. */
 static int check_memory(const gpucomp_model *model, const gpucomp_tensor *tensor, size_t alignment, uint64_t bytes,
-                        const char *what, struct text name, gpucomp_error *error)
+                        bool written, struct text name, gpucomp_error *error)
 {
+    const char *what = written ? "output" : "input";
     const struct engine *engine = model->engine;
     bool known = tensor->size < GCRT_END(gpucomp_tensor, memory) || tensor->memory == GPUCOMP_HOST ||
                  tensor->memory == GPUCOMP_DEVICE;
     bool handle = gcrt_on_device(tensor) && engine->refuses;
     if (!known || (gcrt_on_device(tensor) && !engine->has_memory))
         return gcrt_fail(error, GCRT_WRONG_CALL, "%s %s: %s", what, QUOTE(name),
-                         known ? "memory of the host expected, as the model is for the processor"
+                         known ? "memory of the host expected"
                                : "GPUCOMP_HOST or GPUCOMP_DEVICE expected as its memory");
     if ((bytes && !tensor->data) || (!handle && (uintptr_t)tensor->data % alignment))
         return gcrt_fail(error, GCRT_WRONG_CALL, "%s %s: data that is aligned to its elements expected", what, QUOTE(name));
-    const char *refused = handle && tensor->data ? engine->refuses(model, tensor->data, bytes) : "";
+    const char *refused = handle && tensor->data ? engine->refuses(model, tensor->data, bytes, written) : "";
     return *refused ? gcrt_fail(error, GCRT_WRONG_CALL, "%s %s: %s", what, QUOTE(name), refused) : 0;
 }
 
@@ -112,7 +113,7 @@ static int check_input(const gpucomp_model *model, const struct buffer *buffer, 
         return gcrt_fail(error, GCRT_WRONG_SHAPE, "input %s: %lld bytes expected, found %zu", QUOTE(buffer->name),
                          (long long)bytes,
                          tensor->bytes);
-    return check_memory(model, tensor, gcrt_dtypes[buffer->dtype].bytes, (uint64_t)bytes, "input", buffer->name, error);
+    return check_memory(model, tensor, gcrt_dtypes[buffer->dtype].bytes, (uint64_t)bytes, false, buffer->name, error);
 }
 
 /* Check inputs, and find the sizes of the run: those of the inputs and of the states. */
@@ -135,12 +136,12 @@ static int find_sizes(gpucomp_context *context, const gpucomp_tensor *inputs, si
 
 static bool meets(const gpucomp_model *model, const gpucomp_tensor *one, const gpucomp_tensor *other)
 {
-    if (gcrt_on_device(one) != gcrt_on_device(other))
+    if (gcrt_on_device(one) != gcrt_on_device(other) || !one->bytes || !other->bytes)
         return false;
-    if (gcrt_on_device(one) && model->engine->refuses) /* handles */
-        return one->data && one->data == other->data;
+    if (gcrt_on_device(one) && model->engine->meet)
+        return model->engine->meet(model, one, other);
     uintptr_t a = (uintptr_t)one->data, b = (uintptr_t)other->data;
-    return one->bytes && other->bytes && a < b + other->bytes && b < a + one->bytes;
+    return a < b + other->bytes && b < a + one->bytes;
 }
 
 static int check_outputs(const gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs,
@@ -161,7 +162,7 @@ static int check_outputs(const gpucomp_context *context, const struct form *form
         if (tensor->bytes < bytes)
             return gcrt_fail(error, GCRT_NO_ROOM, "output %s: room for %llu bytes expected, found %zu", QUOTE(name),
                              (unsigned long long)bytes, tensor->bytes);
-        if ((wrong = check_memory(model, tensor, gcrt_dtypes[buffer->dtype].bytes, bytes, "output", name, error)) != 0)
+        if ((wrong = check_memory(model, tensor, gcrt_dtypes[buffer->dtype].bytes, bytes, true, name, error)) != 0)
             return wrong;
         for (size_t n = 0; n < k; n++)
             if (meets(model, tensor, gcrt_tensor_at(outputs, n)))

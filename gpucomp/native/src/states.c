@@ -247,7 +247,11 @@ int gpucomp_state_restore(gpucomp_context *context, size_t number, const gpucomp
     const struct state *state = state_at(context->model, number);
     const struct buffer *buffer = buffer_of(context->model, number);
     struct kept *kept = context->kept + number;
-    bool fits = tensor && tensor->size >= sizeof *tensor && tensor->shape && tensor->rank == buffer->shape.count;
+    if (tensor && tensor->size >= GCRT_END(gpucomp_tensor, memory) && tensor->memory != GPUCOMP_HOST) {
+        gcrt_leave(context);
+        return gcrt_fail(error, GCRT_WRONG_CALL, "state %s: memory of the host expected", QUOTE(state->input));
+    }
+    bool fits = tensor && tensor->size >= GCRT_END(gpucomp_tensor, rank) && tensor->shape && tensor->rank == buffer->shape.count;
     int64_t shape[GPUCOMP_MAX_RANK] = {0};
     for (size_t d = 0; fits && d < buffer->shape.count; d++) {
         struct number extent = ITEMS(buffer->shape, struct number)[d];
