@@ -42,12 +42,13 @@ from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import F16
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.contraction.amd.emit import has_instruction
 from gpucomp.targets import amdgcn
 
 EMULATOR = Path("test/mockgpu/amd/emu.py")
 ARCHITECTURES = {"gfx1100": "rdna3", "gfx1201": "rdna4", "gfx942": "cdna"}  # the emulator's names
 ENGINES = {
-    "contraction/amd": ("f16", "i8", "f32"),
+    "contraction/amd": ("f16", "bf16", "i8", "f32"),
     "contraction/simt": ("f32", "f16", "i8"),
     "contraction/gemv": ("f32", "f16", "i8"),
     "attention/simt": ("f32", "f16"),
@@ -461,12 +462,8 @@ def cells(language: str = "opencl") -> list[Cell]:
 
 def unsuited(cell: Cell) -> str:
     """Why there are no kernels for a cell, or ""."""
-    if cell.engine != "contraction/amd":
-        return ""
-    matrix = {"mfma", "wmma"} & features_of(cell)
-    if not matrix:
-        return f"the engine has no matrix instructions of {cell.target}: WMMA of gfx12 is other builtins with other operands"
-    return "WMMA takes no f32" if cell.dtype == "f32" and "mfma" not in matrix else ""
+    wanted = cell.engine == "contraction/amd" and not has_instruction(cell.type, features_of(cell))
+    return f"no matrix instruction of {cell.target} takes {cell.dtype}" if wanted else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
