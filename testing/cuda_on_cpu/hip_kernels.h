@@ -77,27 +77,32 @@ inline float gc_chained(const float* a, const float* b, float c) {
 constexpr int GC_HALF = -14, GC_BF16 = -126, GC_SINGLE = -126;
 
 #if GC_GFX >= 0x940
-inline int gc_exponent(float x, int least) { return __builtin_ilogbf(x) < least ? least : __builtin_ilogbf(x); }
+// The exponent of a subnormal number is the least one of its format; that of zero is the least one of f32.
+inline int gc_exponent(float x, int least) {
+  if (x == 0.0f) return GC_SINGLE;
+  return __builtin_ilogbf(x) < least ? least : __builtin_ilogbf(x);
+}
 
 // 16-bit floats of CDNA3: eight products and the sum so far, to 24 fractional bits of the largest product (products cut off) and
 // then of the larger of both (rounded down), and rounded once.
 template <int least>
 inline float gc_added_at_once(const float* a, const float* b, float c, int count) {
   double products[8], naive = c, sum = 0.0;
-  int largest = -1000, exponent;
+  int largest = 2 * GC_SINGLE;
+  bool nothing = c == 0.0f;
   for (int k = 0; k < count; ++k) {
     products[k] = (double)a[k] * b[k];
     if (__builtin_fabs(products[k]) >= 0x1p128) products[k] *= __builtin_inf();
     naive += products[k];
-    if (products[k] == 0.0) continue;
+    nothing = nothing && products[k] == 0.0;
     // the exponents of both factors; the product of their significands, which may be 2 and more, does not change it
     const int of_both = gc_exponent(a[k], least) + gc_exponent(b[k], least);
     if (of_both > largest) largest = of_both;
   }
-  if (!__builtin_isfinite(naive) || (largest == -1000 && c == 0.0f)) return (float)naive;
+  if (!__builtin_isfinite(naive) || nothing) return (float)naive;
   for (int k = 0; k < count; ++k) sum += __builtin_trunc(__builtin_ldexp(products[k], 24 - largest));
   sum = __builtin_ldexp(sum, largest - 24);
-  exponent = c == 0.0f ? largest : gc_exponent(c, GC_SINGLE);
+  int exponent = gc_exponent(c, GC_SINGLE);
   if (exponent < largest) exponent = largest;
   sum = __builtin_ldexp(__builtin_floor(__builtin_ldexp(sum, 31 - exponent)), exponent - 31);
   const double before = __builtin_ldexp(__builtin_floor(__builtin_ldexp((double)c, 24 - exponent)), exponent - 24);
