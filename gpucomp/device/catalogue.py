@@ -11,8 +11,8 @@ A row replaces what differs from the GPU of its architecture there. Sources, nam
     PM   published measurements: ``bench/results/measured.md``, or with * rows of the same collections that are not compared there
 
 Units, clock, bandwidth and size of the cache were compared with TPU's for every GPU of NVIDIA and AMD but the RX 9070s; a comment
-names what differs and why it stays. For phones, chips' clocks and bandwidths are 3P. Nobody publishes ``l2_gbs``: those here, unless they
-are the architecture's, are guesses that follow units and clock.
+names what differs and why it stays. For phones, chips' clocks and bandwidths are 3P. Nobody publishes ``l2_gbs``: those here,
+unless they are the architecture's, are guesses that follow units and clock.
 
 ``loaded`` is the part of the boost clock that long products hold under the power limit, as far as it has been measured (PM).
 No sheet says what memory delivers. A row has the sheet's figure times the share that measurements of its kind reach:

@@ -11,8 +11,8 @@ from testing.kernels import conv, conv_of_bytes, grouped_conv, matmul
 def of_two(m: int, n: int, k: int, a: DType, b: DType) -> Kernel[Contraction]:
     """``matmul`` of operands of two types."""
     kernel = matmul(m, n, k, dtype=a)
-    (column, row), (of_a, of_b, *others) = kernel.body.b.value.index, kernel.params
-    right = cast(load(1, (column, row), b), F32)
+    of_a, of_b, *others = kernel.params
+    right = cast(load(1, (*kernel.body.k, *kernel.body.n), b), F32)
     return replace(kernel, body=replace(kernel.body, b=right), params=(of_a, TensorType(b, of_b.shape), *others))
 
 
@@ -40,6 +40,8 @@ KERNELS = {
     "bf16_no_depth": matmul(5, 6, 0, dtype=BF16),
     "bf16_computed": of_sums(17, 20, 40, BF16),
     "bf16_by_f32": of_two(19, 21, 29, BF16, F32),
+    "f32_by_bf16": of_two(19, 20, 32, F32, BF16),
+    "f16_by_f32": of_two(17, 20, 40, F16, F32),
     "conv_f16": conv((1, 6, 7, 8), 20, (3, 3), pad=1, dtype=F16),
     "conv_bf16": conv((1, 6, 7, 8), 20, (3, 3), pad=1, dtype=BF16),
     "conv": conv((2, 5, 6, 8), 12, (3, 3), pad=1),

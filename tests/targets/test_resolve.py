@@ -357,7 +357,7 @@ def test_an_instruction_set_that_no_table_has_is_like_the_nearest(name, warp, do
 
 @pytest.mark.parametrize("name", ["gfx1250", "gfx1170", "gfx1104", "gfx1160", "gfx9999"])
 def test_an_instruction_set_like_no_other_is_none(name):
-    """LLVM has gfx1250 and gfx1170, whose matrix instructions take other operands again."""
+    """The matrix instructions of gfx1250 take other operands again; what those of a set to come take, nobody knows here."""
     device = on_platform(AMD, name=name, wavefront_width_amd=32, simd_per_compute_unit_amd=2)
 
     assert opencl.amd_set(name) == ""
