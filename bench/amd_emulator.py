@@ -349,7 +349,7 @@ PROBES = (
         "  c = __builtin_amdgcn_mfma_f32_32x32x2f32(id < 32 ? (float)id : 0.0f, id < 32 ? 1.0f : 0.0f, c, 0, 0, 0);\n"
         "  for (int r = 0; r < 16 && id < 64; ++r) y[id * 16 + r] = (int)c[r];\n",
         _rows_of_32,
-        _is_matrix("f32", "f16", "i8"),
+        _is_matrix("f32", "f16", "bf16", "i8"),
         "a lane's result r of a 32 x 32 instruction stands in row 8 * (r / 4) + 4 * (lane / 32) + r % 4",
     ),
     Probe(
