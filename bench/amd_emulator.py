@@ -56,6 +56,7 @@ ENGINES = {
 ON_CACHES = re.compile(r"\b(buffer_(gl[01]_inv|wbl2|invl2|wbinvl1(_vol)?|inv)|global_(inv|wb|wbinv))\b[^\n]*")
 # a 16-bit instruction on a register from v128 on, in an encoding that means an upper half on gfx11 (LLVM D128054)
 HALF_FROM_128 = re.compile(r"\bv_\w*16\w*_(?:e32|dpp)\b[^\n;]*\bv(?:12[89]|1[3-9]\d|2\d\d)\b")
+TWO_BYTES = re.compile(r"\bglobal_load_(?:[us]short|short_d16\w*|[ui]16|d16_\w*b16)\b")  # of GCN and CDNA, and of RDNA
 GUARD, FILL = 4096, 0xA5  # bytes around every buffer, and their value
 RAISED = (
     ArithmeticError,
@@ -318,7 +319,10 @@ def _spills(ready: Ready) -> bool:
 
 
 def _moves_bytes(ready: Ready) -> bool:
-    return ready.case.cell.dtype == "i8" and ready.case.cell.engine != "contraction/amd"
+    """Whether bytes are loaded two at a time, at any address. The matrix engine does so if clang merges loads of bytes."""
+    if ready.case.cell.dtype != "i8" or ready.case.cell.engine != "contraction/amd":
+        return ready.case.cell.dtype == "i8"
+    return bool(TWO_BYTES.search(amdgcn.assemble(ready.source, arch_of(ready.case.cell))))
 
 
 def _stores_halves(ready: Ready) -> bool:
