@@ -42,12 +42,13 @@ from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import F16
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.contraction.amd.emit import has_instruction
 from gpucomp.targets import amdgcn
 
 EMULATOR = Path("test/mockgpu/amd/emu.py")
 ARCHITECTURES = {"gfx1100": "rdna3", "gfx1201": "rdna4", "gfx942": "cdna"}  # the emulator's names
 ENGINES = {
-    "contraction/amd": ("f16", "i8", "f32"),
+    "contraction/amd": ("f16", "bf16", "i8", "f32"),
     "contraction/simt": ("f32", "f16", "i8"),
     "contraction/gemv": ("f32", "f16", "i8"),
     "attention/simt": ("f32", "f16"),
@@ -55,6 +56,7 @@ ENGINES = {
 ON_CACHES = re.compile(r"\b(buffer_(gl[01]_inv|wbl2|invl2|wbinvl1(_vol)?|inv)|global_(inv|wb|wbinv))\b[^\n]*")
 # a 16-bit instruction on a register from v128 on, in an encoding that means an upper half on gfx11 (LLVM D128054)
 HALF_FROM_128 = re.compile(r"\bv_\w*16\w*_(?:e32|dpp)\b[^\n;]*\bv(?:12[89]|1[3-9]\d|2\d\d)\b")
+TWO_BYTES = re.compile(r"\bglobal_load_(?:[us]short|short_d16\w*|[ui]16|d16_\w*b16)\b")  # of GCN and CDNA, and of RDNA
 GUARD, FILL = 4096, 0xA5  # bytes around every buffer, and their value
 RAISED = (
     ArithmeticError,
@@ -317,7 +319,10 @@ def _spills(ready: Ready) -> bool:
 
 
 def _moves_bytes(ready: Ready) -> bool:
-    return ready.case.cell.dtype == "i8" and ready.case.cell.engine != "contraction/amd"
+    """Whether bytes are loaded two at a time, at any address. The matrix engine does so if clang merges loads of bytes."""
+    if ready.case.cell.dtype != "i8" or ready.case.cell.engine != "contraction/amd":
+        return ready.case.cell.dtype == "i8"
+    return bool(TWO_BYTES.search(amdgcn.assemble(ready.source, arch_of(ready.case.cell))))
 
 
 def _stores_halves(ready: Ready) -> bool:
@@ -348,7 +353,7 @@ PROBES = (
         "  c = __builtin_amdgcn_mfma_f32_32x32x2f32(id < 32 ? (float)id : 0.0f, id < 32 ? 1.0f : 0.0f, c, 0, 0, 0);\n"
         "  for (int r = 0; r < 16 && id < 64; ++r) y[id * 16 + r] = (int)c[r];\n",
         _rows_of_32,
-        _is_matrix("f32", "f16", "i8"),
+        _is_matrix("f32", "f16", "bf16", "i8"),
         "a lane's result r of a 32 x 32 instruction stands in row 8 * (r / 4) + 4 * (lane / 32) + r % 4",
     ),
     Probe(
@@ -461,12 +466,8 @@ def cells(language: str = "opencl") -> list[Cell]:
 
 def unsuited(cell: Cell) -> str:
     """Why there are no kernels for a cell, or ""."""
-    if cell.engine != "contraction/amd":
-        return ""
-    matrix = {"mfma", "wmma"} & features_of(cell)
-    if not matrix:
-        return f"the engine has no matrix instructions of {cell.target}: WMMA of gfx12 is other builtins with other operands"
-    return "WMMA takes no f32" if cell.dtype == "f32" and "mfma" not in matrix else ""
+    wanted = cell.engine == "contraction/amd" and not has_instruction(cell.type, features_of(cell))
+    return f"no matrix instruction of {cell.target} takes {cell.dtype}" if wanted else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

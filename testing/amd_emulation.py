@@ -1,6 +1,7 @@
 """Emulates AMD's matrix instructions in OpenCL C, so that kernels with them run on a CPU, with f32 instead of f16.
 
-The lane maps are those of AMD's instruction set documents (CDNA2 7.1.5, RDNA3 7.9), deliberately written down a second time.
+The lane maps are those of AMD's instruction set documents (CDNA2 7.1.5, RDNA3 7.9, RDNA4 7.12.2), deliberately written down
+a second time.
 Each lane stores its operands in local memory, and computes its elements of the result from those of all lanes.
 """
 
@@ -15,6 +16,11 @@ from gpucomp.kernel.source import KernelSource
 MATRICES = {
     "__builtin_amdgcn_mfma_f32_32x32x8f16": (64, 32, 8, 4, 16),
     "__builtin_amdgcn_mfma_f32_16x16x16f16": (64, 16, 16, 4, 4),
+    "__builtin_amdgcn_mfma_f32_32x32x4bf16": (64, 32, 4, 2, 16),
+    "__builtin_amdgcn_mfma_f32_16x16x8bf16": (64, 16, 8, 2, 4),
+    "__builtin_amdgcn_mfma_f32_32x32x8bf16_1k": (64, 32, 8, 4, 16),
+    "__builtin_amdgcn_mfma_f32_16x16x16bf16_1k": (64, 16, 16, 4, 4),
+    "__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32": (32, 16, 16, 16, 8),
     "__builtin_amdgcn_mfma_f32_32x32x2f32": (64, 32, 2, 1, 16),
     "__builtin_amdgcn_mfma_f32_16x16x4f32": (64, 16, 4, 1, 4),
     "__builtin_amdgcn_wmma_f32_16x16x16_f16_w32": (32, 16, 16, 16, 8),
@@ -23,6 +29,9 @@ MATRICES = {
     "__builtin_amdgcn_mfma_i32_32x32x16_i8": (64, 32, 16, 8, 16),
     "__builtin_amdgcn_mfma_i32_16x16x32_i8": (64, 16, 32, 8, 4),
     "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32": (32, 16, 16, 16, 8),
+    "__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12": (32, 16, 16, 8, 8),
+    "__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12": (32, 16, 16, 8, 8),
+    "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12": (32, 16, 16, 8, 8),
 }
 BUILTIN = re.compile(r"\b(__builtin_amdgcn_(?:mfma|wmma)\w+)\((?:true, )?(?:as_long\()?a")
 AS_FLOAT = """
@@ -37,15 +46,23 @@ AS_FLOAT = """
 """
 
 
-def row_of(wave: int, size: int) -> str:
+def row_of(builtin: str) -> str:
+    wave, size, *_ = MATRICES[builtin]
     if wave == 32:
-        return "2 * r + lane / 16"
+        return "8 * (lane / 16) + r" if builtin.endswith("_gfx12") else "2 * r + lane / 16"
     return "8 * (r / 4) + 4 * (lane / 32) + r % 4" if size == 32 else "4 * (lane / 16) + r"
+
+
+def types_of(builtin: str) -> tuple[str, str, str]:
+    """The type of its sums, that of its elements, and an element's value as a sum."""
+    if "_i32_" in builtin:
+        return "int", "char", "(int){}"
+    return ("float", "short", "as_float((int){} << 16)") if "bf16" in builtin else ("float", "float", "{}")
 
 
 def function(builtin: str) -> str:
     wave, size, depth, held, results = MATRICES[builtin]
-    number, element = ("int", "char") if "_i32_" in builtin else ("float", "float")
+    number, element, value = types_of(builtin)
     operand = f"{element}{held}" if held > 1 else element
     other = f"__local {element}*"
     return f"""{AS_FLOAT}
@@ -60,11 +77,12 @@ void multiplied(const {element}* a, const {element}* b, {number}* sums, {other} 
   }}
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int r = 0; r < {results}; ++r) {{
-    const int row = {row_of(wave, size)}, column = lane % {size};
+    const int row = {row_of(builtin)}, column = lane % {size};
     {number} total = 0;
     for (int k = 0; k < {depth}; ++k) {{
       const int group = k / {held} * {size}, part = k % {held};
-      total += ({number})all_a[(group + row) * {held} + part] * all_b[(group + column) * {held} + part];
+      const {element} of_row = all_a[(group + row) * {held} + part], of_column = all_b[(group + column) * {held} + part];
+      total += {value.format("of_row")} * {value.format("of_column")};
     }}
     sums[r] += total;
   }}
@@ -93,10 +111,9 @@ def shape_only(source: KernelSource) -> KernelSource:
     (builtin,) = set(BUILTIN.findall(source.text))
     held = MATRICES[builtin][3]
     a, b = (_read(builtin, f"({o})") for o in "ab")
-    wide = "convert_int{0}({1})".format if "_i32_" in builtin else "{1}".format
-    own = (
-        " + ".join(f"{wide(held, a)}.s{k:x} * {wide(held, b)}.s{k:x}" for k in range(held)) if held > 1 else "(a) * (b)"
-    )
+    value = types_of(builtin)[2]
+    lanes = [f".s{k:x}" if held > 1 else "" for k in range(held)]
+    own = " + ".join(f"{value.format(f'{a}{lane}')} * {value.format(f'{b}{lane}')}" for lane in lanes)
     return replace(
         source, text=f"{AS_FLOAT}#define {builtin}({_arguments(builtin)}) ((sums) + ({own}))\n" + bare(source)
     )
@@ -114,7 +131,7 @@ def emulated(source: KernelSource) -> KernelSource:
     if not builtins:  # a kernel of depth 0 has no products
         return replace(source, text=AS_FLOAT + text)
     (builtin,) = builtins
-    element = "char" if "_i32_" in builtin else "float"
+    element = types_of(builtin)[1]
     scratch = source.geometry.items[0] * MATRICES[builtin][3]
     text = re.sub(r"(?m)^(  __local \w+ tile_a)", rf"  __local {element} all_a[{scratch}], all_b[{scratch}];\n\1", text)
     return replace(source, text=function(builtin) + text)

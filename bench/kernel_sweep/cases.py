@@ -118,9 +118,11 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         **IN_EVERY_LANGUAGE,
         "tile_transform": ("f32", "f16"),
     },
-    "gfx90a": {"contraction/amd": ("f32", "f16", "i8")},
-    "gfx942": {"contraction/amd": ("i8",)},
-    "gfx1100": {"contraction/amd": ("f16", "i8")},
+    "gfx908": {"contraction/amd": ("bf16",)},
+    "gfx90a": {"contraction/amd": ("f32", "f16", "bf16", "i8")},
+    "gfx942": {"contraction/amd": ("bf16", "i8")},
+    "gfx1100": {"contraction/amd": ("f16", "bf16", "i8")},
+    "gfx1201": {"contraction/amd": ("f16", "bf16", "i8")},
 }
 HIP_PREFIX = "hip:"  # before the instruction set in the target of a cell of HIP
 # HIP runs on the harness, in waves of 64 and of 32. Kernels of the second instruction set of each are those of the first, but
@@ -136,12 +138,13 @@ HIP: dict[str, tuple[str, ...]] = {
     **IN_EVERY_LANGUAGE,
 }
 MATRIX_CORES = {
-    "gfx90a": ("f32", "f16", "i8"),
-    "gfx942": ("f32", "f16", "i8"),
-    "gfx1100": ("f16", "i8"),
-    "gfx1201": ("f16",),
+    "gfx90a": ("f32", "f16", "bf16", "i8"),
+    "gfx942": ("f32", "f16", "bf16", "i8"),
+    "gfx1100": ("f16", "bf16", "i8"),
+    "gfx1201": ("f16", "bf16", "i8"),
 }
 CELLS |= {HIP_PREFIX + arch: {"contraction/amd": dtypes} | HIP for arch, dtypes in MATRIX_CORES.items()}
+CELLS[HIP_PREFIX + "gfx908"] = {"contraction/amd": ("bf16",)}  # the only instructions that no other set has
 EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that names an arithmetic to its ``Contraction.math``
 # a dtype that selects a variant of the engine which few schedules use, to the test for it. ``-tail``: with row statistics
 WAYS: dict[str, Callable[[Any, Any], int]] = {"f32-rows": row_chunk}

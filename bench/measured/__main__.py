@@ -1,6 +1,6 @@
 """Holds the analytic model against published measurements of GPUs.
 
-    python -m bench.measured FOLDER [--json FILE] [--problems 80] [--jobs 2] [--markdown FILE]
+    python -m bench.measured FOLDER [--json FILE] [--problems 80] [--jobs 2] [--markdown FILE] [--direct]
 
 FOLDER has files of comma-separated values, compressed or not; their columns tell what they hold (``bench.measured.formats``).
 For each file, device and data type: how many problems were predicted of how many rows, the ratio of predicted over measured
@@ -11,6 +11,8 @@ measured time of the configuration that the model ranks first, and of the best o
 At most --problems of the rows of each file, device and data type are used, the same ones in each run: evenly spread over
 operators and times. Times that are mostly the launch of an eager call, or that are rounded, are left out, and so are devices
 of which ``gpucomp.device.catalogue`` knows nothing. --json - writes to standard output, and the tables to standard error.
+
+--direct compares only MIOpen's find-db, and only convolutions by direct solvers (``bench.measured.direct``).
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from bench.measured import direct
 from bench.measured.agreement import File, Ranked, as_json, file_of, ranked_of, ranking
 from bench.measured.formats import Measured, Table, format_of, load, sampled
 from bench.measured.predict import Wanted, predictions, target_of
@@ -85,6 +89,15 @@ def study(folder: Path, most: int, jobs: int) -> Findings:
     for group in groups:
         _add_group(findings, group, found)
     return findings
+
+
+def study_of_direct(folder: Path, most: int, jobs: int) -> tuple[str, dict[str, Any]]:
+    """The tables of all files with MIOpen's solvers, and what goes to JSON."""
+    paths = sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES))
+    found = [one for path in paths if (one := direct.direct_of(load(path), most)) is not None]
+    times = predictions((wanted for one in found for wanted in one.wanted()), jobs)
+    lines = [line for one in found for line in direct.tables(one, times)]
+    return "\n".join(lines[1:]), {"direct": [direct.as_json(one, times) for one in found]}
 
 
 def _read(findings: Findings, path: Path, most: int) -> list[Group]:
@@ -173,14 +186,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="number of processes")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
+    parser.add_argument("--direct", action="store_true", help="only direct convolutions of MIOpen's find-db")
     options = parser.parse_args(arguments)
     if not options.folder.is_dir():
         parser.error(f"no folder {options.folder}")
-    findings = study(options.folder, max(2, options.problems), options.jobs)
-    text = tables(findings)
+    most = max(2, options.problems)
+    if options.direct:
+        text, results = study_of_direct(options.folder, most, options.jobs)
+    else:
+        findings = study(options.folder, most, options.jobs)
+        text, results = tables(findings), as_json(findings.files, findings.spaces)
     print(text, file=sys.stderr if options.json == "-" else sys.stdout)
     if options.json:
-        found = json.dumps(as_json(findings.files, findings.spaces), indent=1)
+        found = json.dumps(results, indent=1)
         if options.json == "-":
             print(found)
         else:

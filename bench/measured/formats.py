@@ -171,18 +171,29 @@ def _eager_convs(table: Table) -> Iterator[Measured]:
 def _convs(table: Table) -> Iterator[Measured]:
     """MIOpen's, or anyone's with the same columns: the best solver's time."""
     for row in table.rows:
-        if _integer(row, "groups") != 1:
-            continue
-        n, c, h, w, k, r, s = (_integer(row, name) for name in ("n", "c", "h", "w", "k", "r", "s"))
-        pad, stride, dilation = (
-            (_integer(row, f"{name}h", default), _integer(row, f"{name}w", default))
-            for name, default in (("p", 0), ("s", 1), ("d", 1))
-        )
-        dtype, us = dtype_of(table, row), time_of(row)
-        if row.get("solvers_ms"):
-            us = 1e3 * min(float(part.rpartition(":")[2]) for part in row["solvers_ms"].split(";"))
-        spec = Conv(n, c, h, w, k, r, s, pad, stride, dilation, row.get("layout", "NCHW") == "NCHW", dtype)
-        yield Measured(device_of(table, row), "conv", dtype, spec, us if us >= LOGGED else 0.0)
+        spec = conv_of(table, row)
+        if spec is not None:
+            us = fastest(row)[1] if row.get("solvers_ms") else time_of(row)
+            yield Measured(device_of(table, row), "conv", spec.dtype, spec, us if us >= LOGGED else 0.0)
+
+
+def conv_of(table: Table, row: Row) -> Conv | None:
+    """The convolution of a row of MIOpen's columns; ``None`` if it has groups."""
+    if _integer(row, "groups") != 1:
+        return None
+    n, c, h, w, k, r, s = (_integer(row, name) for name in ("n", "c", "h", "w", "k", "r", "s"))
+    pad, stride, dilation = (
+        (_integer(row, f"{name}h", default), _integer(row, f"{name}w", default))
+        for name, default in (("p", 0), ("s", 1), ("d", 1))
+    )
+    nchw = row.get("layout", "NCHW") == "NCHW"
+    return Conv(n, c, h, w, k, r, s, pad, stride, dilation, nchw, dtype_of(table, row))
+
+
+def fastest(row: Row) -> tuple[str, float]:
+    """The fastest solver of a row of MIOpen's, and its time in microseconds."""
+    solvers = (part.rpartition(":")[::2] for part in row["solvers_ms"].split(";"))
+    return min(((name, 1e3 * float(ms)) for name, ms in solvers), key=lambda one: one[1])
 
 
 def _vectors(table: Table) -> Iterator[Measured]:

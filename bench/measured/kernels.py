@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpucomp.expr.core import Expr, Var, axes_of, both, call, cast, hole, literal, load, select, var
-from gpucomp.ir.types import BOOL, F16, F32, I8, I32, DType, TensorType
+from gpucomp.ir.types import BF16, BOOL, F16, F32, I8, I32, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store
 from testing.kernels import attention
 
-# by the name of a data type in results: what is stored, what sums are, and how exactly f32 is multiplied. f16 stands for
-# bf16: it is as fast wherever there are matrix cores for both, and more engines take it
+# by the name of a data type in results: what is stored, what sums are, and how exactly f32 is multiplied
 TYPES: dict[str, tuple[DType, DType, str]] = {
-    "bf16": (F16, F32, "strict"),
+    "bf16": (BF16, F32, "strict"),
     "f16": (F16, F32, "strict"),
     "f32": (F32, F32, "strict"),
     "tf32": (F32, F32, "tf32"),

@@ -10,9 +10,9 @@ A row replaces what differs from the GPU of its architecture there. Sources, nam
     3P   other third parties, where the vendor publishes nothing
     PM   published measurements: ``bench/results/measured.md``, or with * rows of the same collections that are not compared there
 
-Units, clock, bandwidth and size of the cache were compared with TPU's for every GPU of NVIDIA and AMD; a comment names what
-differs and why it stays. For phones, chips' clocks and bandwidths are 3P. Nobody publishes ``l2_gbs``: those here, unless they
-are the architecture's, are guesses that follow units and clock.
+Units, clock, bandwidth and size of the cache were compared with TPU's for every GPU of NVIDIA and AMD but the RX 9070s; a comment
+names what differs and why it stays. For phones, chips' clocks and bandwidths are 3P. Nobody publishes ``l2_gbs``: those here,
+unless they are the architecture's, are guesses that follow units and clock.
 
 ``loaded`` is the part of the boost clock that long products hold under the power limit, as far as it has been measured (PM).
 No sheet says what memory delivers. A row has the sheet's figure times the share that measurements of its kind reach:
@@ -77,7 +77,7 @@ FULL_RTX50 = replace(RTX50, matrix=_of(RTX50, 2))
 # WP: GeForce and Quadro Turing have 544 or 576 matrix cores of 64; GeForce adds up in f32 at half the rate
 HALF_TURING = replace(TURING, matrix=_of(TURING, 0.5))
 GFX906, GFX908, GFX90A, GFX942 = (AMD[isa] for isa in ("gfx906", "gfx908", "gfx90a", "gfx942"))
-RDNA2, RDNA3 = AMD["gfx1030"], AMD["gfx1100"]
+RDNA2, RDNA3, RDNA4 = AMD["gfx1030"], AMD["gfx1100"], AMD["gfx1201"]
 # MI: 160 KiB of shared memory; 2.5 PFLOP/s of f16, 157 TFLOP/s of f32, 5 POP/s of s8
 CDNA4 = _like(GFX942, "MI355X", 256, 2.4, 8000 * CDNA, l2_gbs=12000, shared_bytes=163840,
               matrix={"f16": 2048, "bf16": 2048, "f32": 128, "s8": 4096, "dp4a": 256})
@@ -198,6 +198,8 @@ OTHERS = (
           "opencl:gfx1100"),  # DS
     Known("7900 ?gre", _like(RDNA3, "RX 7900 GRE", 80, 2.245, 576 * RDNA, l2_gbs=2500, l2_bytes=64 * MIB),
           "opencl:gfx1100"),  # DS
+    Known("9070 ?xt|gfx1201.*", RDNA4, "opencl:gfx1201"),  # DS: 64 units, 640 GB/s
+    Known("9070", _like(RDNA4, "RX 9070", 56, 2.52, 640 * RDNA), "opencl:gfx1201"),  # DS
     Known("t860", replace(OPENCL["mali"], name="Mali-T860 MP4 (RK3399)", fma=8, ghz=0.8, dram_gbs=12.8 * PHONE, l2_gbs=50,
                           threads=256), "opencl:mali-g71"),  # ARM, 3P: two pipes of four lanes
     Known("g5[127]", replace(OPENCL["mali"], name="Mali-G52", units=2, fma=24, ghz=0.85, dram_gbs=12.8 * PHONE),

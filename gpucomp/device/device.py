@@ -207,13 +207,16 @@ AMD = {
                       matrix={"dp4a": 256}),
     "gfx1100": Device("RX 7900 XTX", 96, 2.5, 128, 960, 3500, 96 * MIB, 65536, registers=196608, launch_us=8,
                       matrix={"f16": 256, "bf16": 256, "s8": 256, "dp4a": 256}),
+    # 195 TFLOP/s of f16 and 389 TOP/s of bytes without sparsity; the bandwidth of its cache is a guess
+    "gfx1201": Device("RX 9070 XT", 64, 2.97, 128, 640, 2500, 64 * MIB, 65536, registers=196608, launch_us=8,
+                      matrix={"f16": 512, "bf16": 512, "s8": 1024, "dp4a": 256}),
 }
 # fmt: on
 # a SIMD of GCN and CDNA takes four cycles for a wave of 64; RDNA's units have two SIMDs of 32 lanes. What a lone wave does not
 # hide is chosen by both layouts of Tensile's spaces on an MI50, so no test has confirmed it (bench/results/measured.md)
 for isa in ("gfx906", "gfx908", "gfx90a", "gfx942"):
     AMD[isa] = replace(AMD[isa], wave=64, issue=0.25, losses=Losses(exposed=0.0, lone=0.3))
-for isa in ("gfx1030", "gfx1100"):
+for isa in ("gfx1030", "gfx1100", "gfx1201"):
     AMD[isa] = replace(AMD[isa], schedulers=2)
 OPENCL = {
     "generic": Device("a GPU of 8 units", 8, 1.0, 64, 100, 400, MIB, 32768, threads=1024, launch_us=10),

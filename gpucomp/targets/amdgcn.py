@@ -118,6 +118,7 @@ typedef unsigned long size_t;
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
 #define as_int4(x) __builtin_astype((x), int4)
+#define as_short8(x) __builtin_astype((x), short8)
 #define as_long(x) __builtin_astype((x), long)
 #define CLK_LOCAL_MEM_FENCE 1
 #define CLK_GLOBAL_MEM_FENCE 2

@@ -19,17 +19,12 @@ from gpucomp.targets import amdgcn, hip_text, opencl
 from gpucomp.targets.cache import KernelCache
 
 NAMES = "an AMD instruction set from gfx900 to gfx1201, such as gfx90a"
-RDNA4 = re.compile("gfx120[01]")  # gfx1250 is no RDNA4: the operands of its matrix instructions differ again
-WMMA_GFX12 = frozenset({"wmma", "wmma_gfx12"})  # matrix instructions with operands of their own
 ALIGNMENT = 256  # bytes: what hipMalloc gives
 
 
 def manifest(arch: str) -> Target:
     """The target ``hip:<arch>``."""
     like = opencl.manifest(arch)
-    features = like.features - {"amd_fence"}
-    if RDNA4.fullmatch(arch):
-        features |= WMMA_GFX12
     figures = replace(like.device, shuffles=True) if like.device is not None else None
     limits = replace(like.limits, subgroups=True)
     return replace(
@@ -38,7 +33,7 @@ def manifest(arch: str) -> Target:
         kind="hip",
         language="hip",
         limits=limits,
-        features=features,
+        features=like.features - {"amd_fence"},
         device=figures,
         alignment=ALIGNMENT,
     )
@@ -46,8 +41,6 @@ def manifest(arch: str) -> Target:
 
 def is_known(arch: str) -> bool:
     """Whether HIP kernels can be made for the instruction set: it starts with gfx900."""
-    if arch.startswith("gfx12") and not RDNA4.fullmatch(arch):
-        return False
     return opencl.amd_set(arch) == arch and not re.fullmatch(r"gfx[1-8]\d\d", arch)
 
 

@@ -251,14 +251,23 @@ GC_VECTORS(_Float16, half)
 GC_VECTORS(float, float)
 GC_VECTORS(int, int)
 GC_VECTORS(signed char, char)
+GC_VECTORS(short, short)
+GC_VECTORS(unsigned short, ushort)
 #undef GC_VECTORS
 typedef int gc_int2 __attribute__((ext_vector_type(2)));
+typedef short gc_short2 __attribute__((ext_vector_type(2)));
 
 // A function, because clang's __builtin_bit_cast of a part of a vector, `.hi`, takes the first elements instead.
 __device__ __forceinline__ long as_long(gc_int2 x) { return __builtin_bit_cast(long, x); }
 
 __device__ __forceinline__ gc_half16 gc_concatenated(gc_half8 a, gc_half8 b) {
   return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+__device__ __forceinline__ gc_short16 gc_concatenated(gc_short8 a, gc_short8 b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+__device__ __forceinline__ gc_int8 gc_concatenated(gc_int4 a, gc_int4 b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 
 // One access of elements that are aligned as elements, not as the vector: the hardware asks for no more.

@@ -1,7 +1,27 @@
 """Kernels of tests/kernels_templates/test_amd.py, each with what is special about it."""
 
-from gpucomp.ir.types import BF16, F16, I8, I32
+from dataclasses import replace
+
+from gpucomp.expr.core import call, cast, load
+from gpucomp.ir.types import BF16, F16, F32, I8, I32, DType, TensorType
+from gpucomp.kernel import Contraction, Kernel
 from testing.kernels import conv, conv_of_bytes, grouped_conv, matmul
+
+
+def of_two(m: int, n: int, k: int, a: DType, b: DType) -> Kernel[Contraction]:
+    """``matmul`` of operands of two types."""
+    kernel = matmul(m, n, k, dtype=a)
+    of_a, of_b, *others = kernel.params
+    right = cast(load(1, (*kernel.body.k, *kernel.body.n), b), F32)
+    return replace(kernel, body=replace(kernel.body, b=right), params=(of_a, TensorType(b, of_b.shape), *others))
+
+
+def of_sums(m: int, n: int, k: int, dtype: DType) -> Kernel[Contraction]:
+    """``matmul`` whose left operand is computed: rounded to ``dtype``, as every value of that type."""
+    kernel = matmul(m, n, k, dtype=dtype)
+    left = cast(call("max", kernel.body.a.value + kernel.body.a.value * 0.3, -0.7), F32)
+    return replace(kernel, body=replace(kernel.body, a=left))
+
 
 KERNELS = {
     "f16": matmul(33, 47, 40, dtype=F16),
@@ -15,7 +35,15 @@ KERNELS = {
     "column": matmul(31, 1, 5),
     "no_depth": matmul(5, 6, 0),
     "bf16": matmul(9, 20, 16, dtype=BF16),
+    "bf16_odd": matmul(19, 21, 29, dtype=BF16),
+    "bf16_batched": matmul(17, 20, 16, batch=(2, 2), dtype=BF16),
+    "bf16_no_depth": matmul(5, 6, 0, dtype=BF16),
+    "bf16_computed": of_sums(17, 20, 40, BF16),
+    "bf16_by_f32": of_two(19, 21, 29, BF16, F32),
+    "f32_by_bf16": of_two(19, 20, 32, F32, BF16),
+    "f16_by_f32": of_two(17, 20, 40, F16, F32),
     "conv_f16": conv((1, 6, 7, 8), 20, (3, 3), pad=1, dtype=F16),
+    "conv_bf16": conv((1, 6, 7, 8), 20, (3, 3), pad=1, dtype=BF16),
     "conv": conv((2, 5, 6, 8), 12, (3, 3), pad=1),
     "conv_stem": conv((1, 9, 8, 3), 8, (3, 3), stride=2, pad=1),
     "grouped": grouped_conv((1, 6, 5, 8), 2, 5, (3, 3), pad=1),

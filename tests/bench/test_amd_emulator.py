@@ -118,13 +118,12 @@ def test_instructions_on_caches_are_none_there():
     assert left.count("s_nop 0") >= assembly.count("buffer_gl0_inv") + assembly.count("buffer_gl1_inv")
 
 
-def test_every_cell_has_cases_and_gfx12_has_none_of_the_matrix_engine():
+def test_every_cell_has_cases_and_wmma_has_none_of_f32():
     found = cells()
 
-    assert {cell.target for cell in found if cell.engine == "contraction/amd"} == {"gfx1100", "gfx942"}
-    assert {cell.engine for cell in found if cell.target == "gfx1201"} == {*amd_emulator.ENGINES} - {"contraction/amd"}
-    assert "other builtins" in amd_emulator.unsuited(Cell("gfx1201", "contraction/amd", "f16"))
-    assert "no f32" in amd_emulator.unsuited(Cell("gfx1100", "contraction/amd", "f32"))
+    assert {cell.target for cell in found if cell.engine == "contraction/amd"} == {"gfx1100", "gfx1201", "gfx942"}
+    assert {cell.dtype for cell in found if cell.engine == "contraction/amd"} == {"f16", "bf16", "i8", "f32"}
+    assert "takes f32" in amd_emulator.unsuited(Cell("gfx1100", "contraction/amd", "f32"))
     for cell in found:
         assert draw(cell, 0).kernel.stores
 

@@ -95,7 +95,8 @@ SAMPLE = (
     "sm_80 contraction/simt bf16-tail", "sm_80 contraction/mma 3xtf32-tail", "sm_90a contraction/wgmma f16-tail",
     "gfx90a contraction/amd f16", "sm_80 contraction/separable_mma bf16", "sm_80 contraction/simt f32-rows",
     "hip:gfx90a contraction/amd f16", "hip:gfx942 contraction/amd i8", "hip:gfx1100 contraction/amd i8",
-    "hip:gfx1201 contraction/amd f16", "hip:gfx1100 contraction/gemv i8", "hip:gfx90a rowwise f64",
+    "hip:gfx1201 contraction/amd f16", "hip:gfx1201 contraction/amd i8", "hip:gfx908 contraction/amd bf16",
+    "gfx1201 contraction/amd bf16", "hip:gfx1100 contraction/gemv i8", "hip:gfx90a rowwise f64",
     "hip:gfx90a attention/simt f16",
 )  # fmt: skip
 if hip_compiler() is None:
@@ -165,6 +166,9 @@ def test_a_kernel_that_is_wrong_is_told(replace_, by, fault):
     [
         ("hip:gfx90a", "f16", "lane / 16 * 4 + r", "lane / 16 + 4 * r"),
         ("hip:gfx942", "i8", "as_long(a_part[0].hi)", "as_long(a_part[0].lo)"),
+        ("hip:gfx90a", "bf16", "a_part[0].hi", "a_part[0].lo"),
+        ("hip:gfx1100", "bf16", ") >> 16)", ") >> 15)"),
+        ("hip:gfx1201", "i8", "a_part[0].hi", "a_part[0].lo"),
         ("hip:gfx1100", "i8", "r * 2 + lane / 16", "lane / 16 * 8 + r"),
         ("hip:gfx1201", "f16", "lane / 16 * 8 + r", "r * 2 + lane / 16"),
     ],

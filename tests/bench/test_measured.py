@@ -293,6 +293,8 @@ def test_ranks_and_the_price_of_a_wrong_first():
         ("MI355X", "MI355X"),
         ("gfx103036", "RX 6800 XT"),
         ("AMD Radeon PRO W7800", "W7800"),
+        ("AMD Radeon RX 9070 XT", "RX 9070 XT"),
+        ("AMD Radeon RX 9070", "RX 9070"),
         ("Mali-T860", "Mali-T860 MP4 (RK3399)"),
         ("Mali-G76", "Mali-G76 MP10 (Kirin 980)"),
         ("Mali-G610", "Mali-G610 MP4"),

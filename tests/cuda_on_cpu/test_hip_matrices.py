@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from gpucomp.kernels_templates.contraction.amd.emit import DEEP, GFX12, INSTRUCTIONS
+from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS
 from testing.cuda_on_cpu import hip
 from testing.cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, hip_compiler
 from tests.cuda_on_cpu.kernel_files import broken
@@ -55,11 +56,16 @@ OF_GFX12: tuple[Place, Place] = (
     lambda i, k: (16 * (k // 4 % 2) + i, 4 * (k // 8) + k % 4),
     lambda i, j: (16 * (i // 8) + j, i % 8),
 )
+BYTES_OF_GFX12: tuple[Place, Place] = lambda i, k: (16 * (k // 8) + i, k % 8), OF_GFX12[1]
 MATRICES = {
     "mfma_f32_32x32x2f32": Matrix(CDNA, 32, 2, ("float", 1), ("gc_float16", 16), *of_mfma(32, 1)),
     "mfma_f32_16x16x4f32": Matrix(CDNA, 16, 4, ("float", 1), ("gc_float4", 4), *of_mfma(16, 1)),
     "mfma_f32_32x32x8f16": Matrix(CDNA, 32, 8, ("gc_half4", 4), ("gc_float16", 16), *of_mfma(32, 4)),
     "mfma_f32_16x16x16f16": Matrix(CDNA, 16, 16, ("gc_half4", 4), ("gc_float4", 4), *of_mfma(16, 4)),
+    "mfma_f32_32x32x4bf16": Matrix(CDNA[:1], 32, 4, ("gc_short2", 2), ("gc_float16", 16), *of_mfma(32, 2)),
+    "mfma_f32_16x16x8bf16": Matrix(CDNA[:1], 16, 8, ("gc_short2", 2), ("gc_float4", 4), *of_mfma(16, 2)),
+    "mfma_f32_32x32x8bf16_1k": Matrix(CDNA[1:], 32, 8, ("gc_short4", 4), ("gc_float16", 16), *of_mfma(32, 4)),
+    "mfma_f32_16x16x16bf16_1k": Matrix(CDNA[1:], 16, 16, ("gc_short4", 4), ("gc_float4", 4), *of_mfma(16, 4)),
     "mfma_i32_32x32x8i8": Matrix(CDNA[:2], 32, 8, ("int", 4), ("gc_int16", 16), *of_mfma(32, 4)),
     "mfma_i32_16x16x16i8": Matrix(CDNA[:2], 16, 16, ("int", 4), ("gc_int4", 4), *of_mfma(16, 4)),
     "mfma_i32_32x32x16_i8": Matrix(CDNA[2:], 32, 16, ("long", 8), ("gc_int16", 16), *of_mfma(32, 8)),
@@ -67,16 +73,26 @@ MATRICES = {
     "wmma_f32_16x16x16_f16_w32": Matrix(
         WMMA, 16, 16, ("gc_half16", 16), ("gc_float8", 8), *OF_WMMA, PLAIN, BOTH_HALVES
     ),
+    "wmma_f32_16x16x16_bf16_w32": Matrix(
+        WMMA, 16, 16, ("gc_short16", 16), ("gc_float8", 8), *OF_WMMA, PLAIN, BOTH_HALVES
+    ),
     "wmma_i32_16x16x16_iu8_w32": Matrix(WMMA, 16, 16, ("gc_int4", 16), ("gc_int8", 8), *OF_WMMA, SIGNED, BOTH_HALVES),
     "wmma_f32_16x16x16_f16_w32_gfx12": Matrix(
         ("gfx1201",), 16, 16, ("gc_half8", 8), ("gc_float8", 8), *OF_GFX12, PLAIN
+    ),
+    "wmma_f32_16x16x16_bf16_w32_gfx12": Matrix(
+        ("gfx1201",), 16, 16, ("gc_short8", 8), ("gc_float8", 8), *OF_GFX12, PLAIN
+    ),
+    "wmma_i32_16x16x16_iu8_w32_gfx12": Matrix(
+        ("gfx1201",), 16, 16, ("gc_int2", 8), ("gc_int8", 8), *BYTES_OF_GFX12, SIGNED
     ),
 }
 EACH = [(name, arch) for name, matrix in MATRICES.items() for arch in matrix.archs]
 
 
 def element_of(name: str) -> type:
-    return np.int8 if "_i32_" in name else np.float16 if "f16" in name else np.float32
+    names = {"i32_": np.int8, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
+    return next((element for part, element in names.items() if part in name), np.float32)
 
 
 def kernel_of(name: str, arch: str, note: str = "") -> CudaOnCpu:
@@ -126,7 +142,7 @@ def is_right(name: str, arch: str, note: str = "") -> bool:
 
 
 def test_every_instruction_that_templates_ask_for_is_here():
-    asked = {each.builtin for table in (INSTRUCTIONS, GFX12, DEEP) for each in table.values()}
+    asked = {each.builtin for found in INSTRUCTIONS.values() for each in found.values()}
 
     assert asked == {f"__builtin_amdgcn_{name}" for name in MATRICES}
 
@@ -145,6 +161,13 @@ MISTAKES = [  # a depth that is permuted alike in both operands is none
     ),
     ("mfma_i32_32x32x16_i8", "gfx942", "all[k / parts * size + row]", "all[k % 2 * size + row]"),
     ("mfma_f32_16x16x4f32", "gfx90a", "column = lane % size", "column = lane / 4 % size"),
+    ("mfma_f32_32x32x4bf16", "gfx908", "all[k / parts * size + row]", "all[(k + 2) % 4 / parts * size + row]"),
+    ("mfma_f32_16x16x16bf16_1k", "gfx90a", "column = lane % size", "column = lane / 4 % size"),
+    ("mfma_f32_32x32x8bf16_1k", "gfx942", "row = 8 * (v / 4)", "row = 8 * (3 - v / 4)"),
+    ("wmma_f32_16x16x16_bf16_w32", "gfx1151", "all[2 * v + lane / 16]", "all[v + lane / 16 * 8]"),
+    ("wmma_f32_16x16x16_bf16_w32_gfx12", "gfx1201", "all[half + lane % 16].b, at)", "all[half + lane % 16].b, at ^ 4)"),
+    ("wmma_i32_16x16x16_iu8_w32_gfx12", "gfx1201", "half + 8 * (lane / 16) + v", "half + 2 * v + lane / 16"),
+    ("wmma_i32_16x16x16_iu8_w32_gfx12", "gfx1201", "all[half + lane % 16].b, at)", "all[half + lane % 16].b, at ^ 1)"),
     ("wmma_f32_16x16x16_f16_w32", "gfx1100", "all[2 * v + lane / 16]", "all[v + lane / 16 * 8]"),
     ("wmma_i32_16x16x16_iu8_w32", "gfx1100", "all[lane % 16].b, k)", "all[lane % 16].b, k ^ 3)"),
     ("wmma_f32_16x16x16_f16_w32_gfx12", "gfx1201", "half + 8 * (lane / 16) + v", "half + 2 * v + lane / 16"),
@@ -169,7 +192,15 @@ def test_lanes_that_hold_other_copies_are_an_error():
         kernel_of(name, "gfx1100").run((1,), (64,), [held, held.copy(), np.zeros((WAVES, 32, 8), np.float32)])
 
 
-@pytest.mark.parametrize(("name", "arch"), [("mfma_i32_32x32x8i8", "gfx942"), ("mfma_i32_32x32x16_i8", "gfx90a")])
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        ("mfma_i32_32x32x8i8", "gfx942"),
+        ("mfma_i32_32x32x16_i8", "gfx90a"),
+        ("mfma_f32_32x32x8bf16_1k", "gfx908"),
+        ("wmma_f32_16x16x16_bf16_w32", "gfx1201"),
+    ],
+)
 def test_an_instruction_of_another_device_is_refused(name, arch):
     with pytest.raises(CudaOnCpuError, match=f"undeclared identifier '__builtin_amdgcn_{name}'"):
         kernel_of(name, arch)
@@ -188,6 +219,30 @@ def first_sum(name: str, arch: str, a: list[float], b: list[float], c: float) ->
 ULP = np.float32(2.0**-23)
 HALVES = dict.fromkeys(CDNA, "mfma_f32_16x16x16f16")
 HALVES |= {"gfx1100": "wmma_f32_16x16x16_f16_w32", "gfx1201": "wmma_f32_16x16x16_f16_w32_gfx12"}
+
+
+BF16 = {"gfx908": "mfma_f32_16x16x8bf16", "gfx90a": "mfma_f32_16x16x16bf16_1k", "gfx942": "mfma_f32_16x16x16bf16_1k"}
+BF16 |= {"gfx1100": "wmma_f32_16x16x16_bf16_w32", "gfx1201": "wmma_f32_16x16x16_bf16_w32_gfx12"}
+
+
+@pytest.mark.parametrize("arch", BF16)
+def test_subnormal_bf16_are_zero_on_cdna2_alone(arch):
+    found = first_sum(BF16[arch], arch, [2.0**-130], [2.0**100], 0.0)
+
+    assert found == (0.0 if arch == "gfx90a" else 2.0**-30)
+
+
+@pytest.mark.parametrize(("arch", "right"), {"gfx908": 1, "gfx90a": 1 + ULP, "gfx942": 1 + ULP, "gfx1100": 1}.items())
+def test_two_products_of_bf16_meet_before_the_sum_on_cdna1_and_four_on_cdna2(arch, right):
+    small = 0.75 * 2.0**-12  # times 2^-12: three quarters of half an ulp of the sum so far
+
+    assert first_sum(BF16[arch], arch, [small, 0, small], [2.0**-12, 0, 2.0**-12], 1.0) == np.float32(right)
+    if arch == "gfx908":
+        assert first_sum(BF16[arch], arch, [small, small], [2.0**-12, 2.0**-12], 1.0) == 1 + ULP
+
+
+def test_products_of_bf16_that_f32_cannot_hold_are_infinite_on_cdna3():
+    assert first_sum(BF16["gfx942"], "gfx942", [2.0**100, 2.0**100], [2.0**50, -1.0], 0.0) == np.inf
 
 
 @pytest.mark.parametrize("arch", HALVES)

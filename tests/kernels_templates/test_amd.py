@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpucomp.errors import DeviceError, KernelBuildError
-from gpucomp.ir.types import F16, F32, I8, I32, U8, TensorType
+from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, TensorType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
@@ -23,13 +23,15 @@ from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, opencl
 from testing import opencl_device
 from testing.amd_emulation import emulated, shape_only
-from testing.cases.amd import KERNELS
+from testing.cases.amd import KERNELS, of_two
 from testing.kernels import attention, conv, matmul, random_inputs, reduction
 from testing.tolerance import assert_matches
 from tests import oclgrind
 
 FAMILY = FAMILIES["contraction/amd"]
-CDNA, CDNA3, RDNA = (opencl.manifest(name) for name in ("gfx90a", "gfx942", "gfx1100"))
+CDNA1, CDNA, CDNA3, RDNA, RDNA4 = (
+    opencl.manifest(name) for name in ("gfx908", "gfx90a", "gfx942", "gfx1100", "gfx1201")
+)
 SMALL = {
     "wave": 64,
     "block": 16,
@@ -93,7 +95,7 @@ def test_the_default_gives_numpy_s_answer(name):
     assert_right(kernel, default(kernel))
 
 
-@pytest.mark.parametrize("name", ["f16", "f32_odd", "batched", "b_transposed", "bf16", "i8"])
+@pytest.mark.parametrize("name", ["f16", "f32_odd", "batched", "b_transposed", "bf16", "bf16_odd", "i8"])
 def test_operands_that_are_no_constants(name):
     assert_right(KERNELS[name], default(KERNELS[name]))
 
@@ -103,7 +105,9 @@ def products(m: int, n: int, k: int, dtype) -> Kernel:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "target"), [(F16, CDNA), (F32, CDNA), (I8, CDNA), (I8, CDNA3)], ids=["f16", "f32", "i8", "i8 of CDNA3"]
+    ("dtype", "target"),
+    [(F16, CDNA), (BF16, CDNA), (F32, CDNA), (I8, CDNA), (BF16, CDNA1), (I8, CDNA3)],
+    ids=["f16", "bf16", "f32", "i8", "bf16 of CDNA1", "i8 of CDNA3"],
 )
 @pytest.mark.parametrize(("block", "stages", "splits"), [(16, 1, 1), (32, 2, 1), (16, 2, 2), (32, 1, 3)])
 def test_every_matrix_instruction_in_every_place_of_a_tile(dtype, target, block, stages, splits):
@@ -113,13 +117,14 @@ def test_every_matrix_instruction_in_every_place_of_a_tile(dtype, target, block,
     assert_right(kernel, schedule | {"splits": splits}, target)
 
 
-@pytest.mark.parametrize("dtype", [F16, I8])
+@pytest.mark.parametrize("target", [RDNA, RDNA4], ids=lambda t: t.arch)
+@pytest.mark.parametrize("dtype", [F16, BF16, I8])
 @pytest.mark.parametrize("shape", [(33, 47, 40), (20, 16, 29), (1, 5, 3)])
-def test_wmma(shape, dtype):
+def test_wmma(shape, dtype, target):
     kernel = products(*shape, dtype)
 
-    for schedule in (default(kernel, RDNA), SMALL | {"wave": 32, "waves_m": 2, "blocks_n": 2, "steps": 2}):
-        assert_right(kernel, schedule, RDNA)
+    for schedule in (default(kernel, target), SMALL | {"wave": 32, "waves_m": 2, "blocks_n": 2, "steps": 2}):
+        assert_right(kernel, schedule, target)
 
 
 def replaced(old: str, new: str):
@@ -171,6 +176,24 @@ MISTAKES = {
     "the tail of the depth is not zero": replaced("_chunk < 7", "_chunk < 8"),
     "the last row is not stored": replaced("row < 40 &&", "row < 39 &&"),
 }
+
+
+BF16_MISTAKES = {
+    "pairs of a chunk are mixed": (CDNA1, "a_part[0].s23, b_part[0].s23", "a_part[0].s23, b_part[0].s32"),
+    "an element is its lower half": (CDNA, ") >> 16)", ") >> 0)"),
+    "the halves of a chunk are mixed": (CDNA, "a_part[0].hi, b_part[0].hi", "a_part[0].hi, b_part[0].lo"),
+    "the second chunk is the first": (RDNA, "+ lane % 16][1]", "+ lane % 16][0]"),
+    "a row is where RDNA3 has it": (RDNA4, "lane / 16 * 8 + r", "r * 2 + lane / 16"),
+}
+
+
+@pytest.mark.parametrize("mistake", BF16_MISTAKES)
+def test_a_mistake_with_bf16_is_found(mistake):
+    target, *change = BF16_MISTAKES[mistake]
+    kernel = constant(matmul(19, 21, 29, dtype=BF16))
+
+    with pytest.raises(AssertionError, match=r"max error|Mismatched|NaN"):
+        assert_right(kernel, SMALL | {"wave": target.limits.warp}, target, change=replaced(*change))
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -240,12 +263,19 @@ def test_a_race_is_found(mistake, tmp_path):
 
 WANTED = {
     ("gfx908", F16): "v_mfma_f32",
+    ("gfx908", BF16): "v_mfma_f32_32x32x4bf16",
+    ("gfx90a", BF16): "v_mfma_f32_32x32x8bf16_1k",
+    ("gfx942", BF16): "v_mfma_f32",
     ("gfx90a", F32): "v_mfma_f32",
     ("gfx908", I8): "v_mfma_i32",
     ("gfx90a", I8): "v_mfma_i32",
     ("gfx942", I8): "v_mfma_i32",
     ("gfx1100", F16): "v_wmma_f32_16x16x16_f16",
+    ("gfx1100", BF16): "v_wmma_f32_16x16x16_bf16",
     ("gfx1100", I8): "v_wmma_i32_16x16x16_iu8",
+    ("gfx1201", F16): "v_wmma_f32_16x16x16_f16",
+    ("gfx1201", BF16): "v_wmma_f32_16x16x16_bf16",
+    ("gfx1201", I8): "v_wmma_i32_16x16x16_iu8",
 }
 
 
@@ -272,7 +302,7 @@ def test_defaults_use_matrix_instructions_and_wide_accesses_and_spill_nothing(ar
         s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
 
         assert found.count(WANTED[arch, dtype]) >= 4
-        wide = "b128" if arch == "gfx1100" else "dwordx4"
+        wide = "b128" if target.limits.warp == 32 else "dwordx4"
         assert found.count(f"global_load_{wide}") >= 2
         assert sum(found.count(f"{ds}_b128") for ds in ("ds_read", "ds_load")) >= 2
         assert sum(found.count(f"{ds}_b128") for ds in ("ds_write", "ds_store")) >= 2
@@ -477,21 +507,43 @@ def test_defaults_are_legal_at_every_size(target, size):
 
 
 def test_the_engine_is_chosen_where_there_are_matrix_instructions():
-    half, single = constant(matmul(64, 64, 64, dtype=F16)), constant(matmul(64, 64, 64))
+    half, short, single = (constant(matmul(64, 64, 64, dtype=dtype)) for dtype in (F16, BF16, F32))
 
     def engine(kernel, arch):
         target = opencl.manifest(arch)
         return choose(kernel, engines_of(kernel, target.features), target.limits).family.engine
 
     assert [engine(half, a) for a in ("gfx90a", "gfx1100", "gfx1030", "amd")] == ["amd", "amd", "simt", "simt"]
+    assert [engine(short, a) for a in ("gfx908", "gfx942", "gfx1201", "gfx1030")] == ["amd", "amd", "amd", "simt"]
+    assert engine(short, "gfx906") == engine(half, "gfx906") == "simt"
     assert [engine(single, a) for a in ("gfx942", "gfx1100")] == ["amd", "simt"]
+
+
+def test_the_model_counts_each_type_at_its_rate():
+    """An MI100 multiplies bf16 half as fast as f16; lanes are slower than both."""
+    devices = [CDNA1.device, CDNA.device]
+    half, short = (FAMILY.problem(constant(matmul(4096, 4096, 4096, dtype=dtype))) for dtype in (F16, BF16))
+    work = [FAMILY.work(FAMILY.default(p, CDNA1.limits), p) for p in (half, short)]
+
+    rates = [[device.rate(of.math) for of in work] for device in devices]
+
+    assert [w.math for w in work] == ["f16", "bf16"]
+    assert [f16 / bf16 for f16, bf16 in rates] == [2, 1]
+    assert CDNA1.device.rate("fma") < CDNA1.device.rate("bf16")
+    assert work[0].macs == work[1].macs
 
 
 @pytest.mark.parametrize(
     ("kernel", "features", "reason"),
     [
         (matmul(3, 4, 5, dtype=F16), {"amd"}, "no matrix instructions"),
-        (matmul(3, 4, 5, dtype=I32, acc=I32), {"mfma"}, "f16 or f32"),
+        (matmul(3, 4, 5, dtype=BF16), {"sdot4"}, "no matrix instructions"),
+        (matmul(3, 4, 5, dtype=BF16), {"mfma"}, ""),
+        (matmul(3, 4, 5, dtype=BF16), {"wmma"}, ""),
+        (of_two(3, 4, 5, BF16, F16), {"mfma", "mfma_1k"}, "products of f16, bf16 or f32"),
+        (of_two(3, 4, 5, BF16, F32), {"mfma"}, ""),
+        (of_two(3, 4, 5, BF16, F32), {"wmma"}, "no f32"),
+        (matmul(3, 4, 5, dtype=I32, acc=I32), {"mfma"}, "bf16 or f32"),
         (matmul(3, 4, 5, dtype=U8, acc=I32), {"mfma"}, "i8 in i32"),
         (matmul(3, 4, 5, dtype=I8, acc=I32), {"wmma"}, ""),
         (matmul(3, 4, 5), {"wmma"}, "no f32"),

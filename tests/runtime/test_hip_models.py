@@ -23,12 +23,15 @@ pytestmark = pytest.mark.skipif(
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 MODELS = ("digits", "resnet18", "bert_base")
 CASES = [(case, arch) for arch in ("gfx90a", "gfx1100") for case in MODELS]
-CASES += [("digits", arch) for arch in ("gfx942", "gfx1201")]  # other matrix instructions, and otherwise the same text
-LIMITS = {"fp32": 1e-5, "fp16": 4e-3}
-MATRIX = {("gfx90a", "fp32"): "mfma_f32_16x16x4f32", ("gfx90a", "fp16"): "mfma_f32_16x16x16f16"}
-MATRIX |= {("gfx942", precision): MATRIX["gfx90a", precision] for precision in ("fp32", "fp16")}
-MATRIX |= {("gfx1100", "fp16"): "wmma_f32_16x16x16_f16_w32("}
-MATRIX |= {("gfx1201", "fp16"): "wmma_f32_16x16x16_f16_w32_gfx12("}
+CASES += [("digits", arch) for arch in ("gfx908", "gfx942", "gfx1201")]  # other matrix instructions alone
+LIMITS = {"fp32": 1e-5, "fp16": 4e-3, "bf16": 3e-2}
+MATRIX = {
+    "gfx908": {"fp32": "mfma_f32_16x16x4f32", "fp16": "mfma_f32_16x16x16f16", "bf16": "mfma_f32_16x16x8bf16("},
+    "gfx90a": {"fp32": "mfma_f32_16x16x4f32", "fp16": "mfma_f32_16x16x16f16", "bf16": "mfma_f32_16x16x16bf16_1k"},
+    "gfx1100": {"fp16": "wmma_f32_16x16x16_f16_w32(", "bf16": "wmma_f32_16x16x16_bf16_w32("},
+    "gfx1201": {"fp16": "wmma_f32_16x16x16_f16_w32_gfx12(", "bf16": "wmma_f32_16x16x16_bf16_w32_gfx12("},
+}
+MATRIX["gfx942"] = MATRIX["gfx90a"]
 
 
 def model_of(case):
@@ -63,7 +66,7 @@ def test_a_model_gives_the_processor_s_answer_through_the_hip_program(case, prec
     model, shapes, feeds = model_of(case)
     exact = gpucomp.compile(model, target="cpu", shapes=shapes).run(feeds)
     exe = gpucomp.compile(model, target=f"hip:{arch}", shapes=shapes, precision=precision)
-    if wanted := MATRIX.get((arch, precision)):
+    if wanted := MATRIX[arch].get(precision):
         assert any(wanted in text for text in exe.sources.values())
     gpu = FakeHip(on_this_processor(exe.plan, exe.sources, arch), arch)
 

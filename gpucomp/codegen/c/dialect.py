@@ -149,12 +149,13 @@ class Dialect:
         return f"*reinterpret_cast<uint4*>({array}) = gc_load16_volatile({source});"
 
     def vector_type(self, scalar: str, width: int) -> str:
-        """The type of a vector of ``half``, ``float``, ``int`` or ``char``; CUDA has none of more than four lanes."""
+        """The type of a vector of such scalars as ``half`` and ``ushort``; CUDA has none of more than four lanes."""
         return f"gc_{scalar}{width}" if self.own_vectors else f"{scalar}{width}"
 
     def lane_type(self, scalar: str) -> str:
         """The type of a lane of such a vector."""
-        return {"half": "_Float16", "char": "signed char"}.get(scalar, scalar) if self.own_vectors else scalar
+        names = {"half": "_Float16", "char": "signed char", "ushort": "unsigned short"}
+        return names.get(scalar, scalar) if self.own_vectors else scalar
 
     def vector(self, scalar: str, values: Sequence[str]) -> str:
         """The vector of ``values``."""

@@ -173,9 +173,8 @@ return vload_half(0, (const half*)&bits);"""
 def _bf16(dialect: Dialect) -> dict[str, str]:
     """Conversions of bf16 by its bits, which OpenCL C does not have."""
     to_bf16 = """
-const uint bits = as_uint(a);
-if (a != a) return (ushort)((bits >> 16) | 0x40U);
-return (ushort)((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);"""
+const uint bits = as_uint(a), nan = a != a;
+return (ushort)((bits + (nan ? 0U : 0x7fffU + ((bits >> 16) & 1U))) >> 16 | nan << 6);"""
     return {
         "bf16_to_float": _function(dialect, F32, "bf16_to_float", "ushort a", "return as_float((uint)a << 16);"),
         "float_to_bf16": _function(dialect, F32, "float_to_bf16", "a", to_bf16, "ushort"),

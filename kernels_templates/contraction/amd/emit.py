@@ -14,7 +14,7 @@ from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import each, guarded, loop, over, plus, stage, times
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, both, call, index, literal, select, substitute, var
 from gpucomp.expr.simplify import coefficient, simplify
-from gpucomp.ir.types import F16, F32, I8, I32, DType
+from gpucomp.ir.types import BF16, F16, F32, I8, I32, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split
 from gpucomp.kernel.forms.lanes import LANE
@@ -59,76 +59,111 @@ class Instruction:
 ROW_32 = "r / 4 * 8 + lane / 32 * 4 + r % 4"
 ROW_16 = "lane / 16 * 4 + r"
 HALVES, FOUR = ("@.lo", "@.hi"), ("@.s0", "@.s1", "@.s2", "@.s3")
+PAIRS = ("@.s01", "@.s23", "@.s45", "@.s67")
 EIGHTS = ("as_long(@.lo)", "as_long(@.hi)")  # bytes
-ROW_OF_WMMA = "r * 2 + lane / 16"
-CALL_OF_WMMA, CALL_OF_WMMA_I8 = "{builtin}({a}, {b}, {c})", "{builtin}(true, {a}, true, {b}, {c}, false)"
-WMMA_F16 = Instruction(
-    "__builtin_amdgcn_wmma_f32_16x16x16_f16_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA, chunks=2, beside=False
-)
-WMMA_I8 = Instruction(
-    "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA_I8, beside=False
-)
-INSTRUCTIONS: Mapping[tuple[DType, int, int], Instruction] = {  # by element, lanes of a wave, size
-    (F16, 64, 32): Instruction("__builtin_amdgcn_mfma_f32_32x32x8f16", 32, 16, ROW_32, HALVES),
-    (F16, 64, 16): Instruction("__builtin_amdgcn_mfma_f32_16x16x16f16", 16, 4, ROW_16, HALVES),
-    (F32, 64, 32): Instruction("__builtin_amdgcn_mfma_f32_32x32x2f32", 32, 16, ROW_32, FOUR),
-    (F32, 64, 16): Instruction("__builtin_amdgcn_mfma_f32_16x16x4f32", 16, 4, ROW_16, FOUR),
-    (I8, 64, 32): Instruction("__builtin_amdgcn_mfma_i32_32x32x8i8", 32, 16, ROW_32, FOUR),
-    (I8, 64, 16): Instruction("__builtin_amdgcn_mfma_i32_16x16x16i8", 16, 4, ROW_16, FOUR),
-    (F16, 32, 16): WMMA_F16,
-    (I8, 32, 16): WMMA_I8,
-}
-# of RDNA4, where each half of a wave holds half of a row's depth (RDNA4 ISA, 7.12.2)
-GFX12: Mapping[DType, Instruction] = {
-    F16: Instruction("__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12", 16, 8, "lane / 16 * 8 + r", call=CALL_OF_WMMA),
-}
-# of CDNA3, which has no others for bytes: twice the depth
-DEEP: Mapping[tuple[DType, int, int], Instruction] = {
-    (I8, 64, 32): Instruction("__builtin_amdgcn_mfma_i32_32x32x16_i8", 32, 16, ROW_32, EIGHTS),
-    (I8, 64, 16): Instruction("__builtin_amdgcn_mfma_i32_16x16x32_i8", 16, 4, ROW_16, EIGHTS),
+ROW_OF_WMMA, ROW_OF_GFX12 = "r * 2 + lane / 16", "lane / 16 * 8 + r"
+
+
+def _mfma(name: str, size: int, parts: tuple[str, ...]) -> Instruction:
+    row = ROW_32 if size == 32 else ROW_16
+    return Instruction(f"__builtin_amdgcn_mfma_{name}", size, size * size // 64, row, parts)
+
+
+def _wmma(name: str, parts: tuple[str, ...] = ("@",)) -> Instruction:
+    """Of waves of 32. On RDNA4 each half of a wave holds half of a row's depth (RDNA4 ISA, 7.12.2), on RDNA3 both hold all."""
+    call = "{builtin}(true, {a}, true, {b}, {c}, false)" if "iu8" in name else "{builtin}({a}, {b}, {c})"
+    beside = name.endswith("_gfx12")
+    row = ROW_OF_GFX12 if beside else ROW_OF_WMMA
+    return Instruction(f"__builtin_amdgcn_wmma_{name}", 16, 8, row, parts, call, 1 if beside else 2, beside)
+
+
+# by element, lanes of a wave and size: the instruction of each feature. Of a device's features the first counts
+INSTRUCTIONS: Mapping[tuple[DType, int, int], Mapping[str, Instruction]] = {
+    (F16, 64, 32): {"mfma": _mfma("f32_32x32x8f16", 32, HALVES)},
+    (F16, 64, 16): {"mfma": _mfma("f32_16x16x16f16", 16, HALVES)},
+    (BF16, 64, 32): {
+        "mfma_1k": _mfma("f32_32x32x8bf16_1k", 32, HALVES),
+        "mfma": _mfma("f32_32x32x4bf16", 32, PAIRS),
+    },
+    (BF16, 64, 16): {
+        "mfma_1k": _mfma("f32_16x16x16bf16_1k", 16, HALVES),
+        "mfma": _mfma("f32_16x16x8bf16", 16, PAIRS),
+    },
+    (F32, 64, 32): {"mfma": _mfma("f32_32x32x2f32", 32, FOUR)},
+    (F32, 64, 16): {"mfma": _mfma("f32_16x16x4f32", 16, FOUR)},
+    (I8, 64, 32): {"mfma_deep": _mfma("i32_32x32x16_i8", 32, EIGHTS), "mfma": _mfma("i32_32x32x8i8", 32, FOUR)},
+    (I8, 64, 16): {"mfma_deep": _mfma("i32_16x16x32_i8", 16, EIGHTS), "mfma": _mfma("i32_16x16x16i8", 16, FOUR)},
+    (F16, 32, 16): {"wmma_gfx12": _wmma("f32_16x16x16_f16_w32_gfx12"), "wmma": _wmma("f32_16x16x16_f16_w32")},
+    (BF16, 32, 16): {"wmma_gfx12": _wmma("f32_16x16x16_bf16_w32_gfx12"), "wmma": _wmma("f32_16x16x16_bf16_w32")},
+    (I8, 32, 16): {
+        "wmma_gfx12": _wmma("i32_16x16x16_iu8_w32_gfx12", HALVES),
+        "wmma": _wmma("i32_16x16x16_iu8_w32", HALVES),
+    },
 }
 
 
 @dataclass(frozen=True)
 class Element:
-    """What an operand is made of: its C type, that of a chunk (of so many lanes), and of the sums."""
+    """What an operand is made of.
+
+    dtype    its type
+    ctype    the C type that it is loaded as
+    chunk    the type, and lanes, of a chunk: what instructions take
+    sums     the type of the sums
+    made     the text of an element of C type ``type`` from that of its ``value``; ``bits`` are a float's bits
+    """
 
     dtype: DType
     ctype: str
     chunk: tuple[str, int]
     sums: DType
+    made: str = "({type})({value})"
 
 
 ELEMENTS = {
     F16: Element(F16, "half", ("half", 8), F32),
-    F32: Element(F32, "float", ("float", 4), F32),
+    BF16: Element(BF16, "ushort", ("short", 8), F32, "({type})({bits}({value}) >> 16)"),  # it is rounded already
+    F32: Element(F32, "float", ("float", 4), F32, "{value}"),
     I8: Element(I8, "char", ("int", 4), I32),
 }
 
 
+def has_instruction(element: DType, features: Collection[str]) -> bool:
+    """Whether a device with ``features`` multiplies matrices of ``element``."""
+    return any(features & found.keys() for (of, _, _), found in INSTRUCTIONS.items() if of is element)
+
+
 def instruction_of(element: DType, wave: int, block: int, features: Collection[str]) -> Instruction:
-    """The matrix instruction of a device with ``features``."""
-    key = element, wave, block
-    if "wmma_gfx12" in features:
-        return GFX12[element]
-    return DEEP[key] if "mfma_deep" in features and key in DEEP else INSTRUCTIONS[key]
+    """The matrix instruction of a device with ``features``. With waves of another length than its instructions have, this is one
+    of another device, which the compiler refuses."""
+    found = INSTRUCTIONS[element, wave, block]
+    return next((found[name] for name in found if name in features), next(iter(found.values())))
 
 
 def bare(value: Expr) -> Expr:
-    """An operand of halves or bytes without the cast to the sums' type, under a guard too."""
+    """An operand of 16-bit floats or bytes without the cast to the sums' type, under a guard too."""
     if isinstance(value, Select) and isinstance(value.otherwise, Const):
         then, other = bare(value.then), value.otherwise.value
         if other == 0 or (then.dtype is I8 and -128 <= other <= 127):
             return select(value.condition, then, literal(other, then.dtype))
-    narrow = isinstance(value, Cast) and (value.value.dtype, value.dtype) in ((F16, F32), (I8, I32))
+    narrow = isinstance(value, Cast) and (value.value.dtype, value.dtype) in ((F16, F32), (BF16, F32), (I8, I32))
     return value.value if isinstance(value, Cast) and narrow else value
 
 
 def element_type(body: Contraction) -> DType | None:
-    """What both operands are made of, where a matrix instruction takes it and adds it up in the sums' type."""
+    """What both operands are multiplied as, where a matrix instruction takes it and adds it up in the sums' type.
+
+    Beside an operand of f32 the other becomes f32 too.
+    """
     types = {bare(body.a).dtype, bare(body.b).dtype}
-    found = types.pop() if len(types) == 1 else None
+    found = F32 if F32 in types and body.acc.dtype is F32 else types.pop() if len(types) == 1 else None
     return found if found in ELEMENTS and ELEMENTS[found].sums is body.acc.dtype else None
+
+
+def operand_of(value: Expr, dtype: DType) -> Expr:
+    """``value`` as instructions for ``dtype`` take it."""
+    found = bare(value)
+    return found if found.dtype is dtype else value
 
 
 def emit_amd(
@@ -139,9 +174,10 @@ def emit_amd(
     dtype = element_type(body)
     assert dtype is not None
     element, sum_type = ELEMENTS[dtype], printer.dialect.value_type(body.acc.dtype)
+    of_a, of_b = operand_of(body.a, dtype), operand_of(body.b, dtype)
     tiles = (
-        _Tile("a", body.a, body.m, p.m, derived.tile_m, "first_row", derived.a_loads, body.b),
-        _Tile("b", body.b, body.n, p.n, derived.tile_n, "first_column", derived.b_loads, body.a),
+        _Tile("a", of_a, body.m, p.m, derived.tile_m, "first_row", derived.a_loads, of_b),
+        _Tile("b", of_b, body.n, p.n, derived.tile_n, "first_column", derived.b_loads, of_a),
     )
     a, b = (_loader(kernel, printer, tile, p, derived) for tile in tiles)
     row, col = var("row", max(1, p.m)), var("col", max(1, p.n))
@@ -347,12 +383,12 @@ def _loader(kernel: Kernel[Contraction], printer: CPrinter, tile: _Tile, p: AmdP
     outer, inner = frozenset({span, batch}), frozenset({chunk})
     whole = derived.tiles_k * derived.chunks * width == p.k
     wide = _wide(rewriter, tile.value, lane, chunk, whole=whole, depth=p.k, width=width)
-    if wide is not None and wide[3] and not whole and isinstance(bare(tile.other), Select):
+    if wide is not None and wide[3] and not whole and isinstance(tile.other, Select):
         wide = None  # past the depth neither is zero
     if wide is not None:
         exprs = [split(wide[1], (outer, inner)), *([regroup(wide[2], (outer, inner))] if wide[2] is not None else [])]
     else:
-        element = rewriter(bare(tile.value))
+        element = rewriter(tile.value)
         if not whole:
             element = select(call("lt", depth, index(p.k)), element, literal(0, element.dtype))
         exprs = [regroup(element, (outer, inner))]
@@ -369,7 +405,7 @@ def _loader(kernel: Kernel[Contraction], printer: CPrinter, tile: _Tile, p: AmdP
         more, names = Emitter(printer, mine, prefix=f"{name}{i}s").named(parts_within(exprs, outer))
         before += more
         emitter = Emitter(printer, mine | names | shared | {chunk: f"{name}_chunk"}, prefix=f"{name}{i}e")
-        lines += _chunk(printer, emitter, f"{name}_next{i}", wide, exprs, lane, width, bare(tile.value).dtype)
+        lines += _chunk(printer, emitter, f"{name}_next{i}", wide, exprs, lane, width, tile.value.dtype)
     return Loader(name, before, lines, ", ".join(f"{name}_next{i}" for i in range(tile.loads)))
 
 
@@ -378,11 +414,11 @@ def _wide(
 ) -> tuple[int, Expr, Expr | None, int] | None:
     """(parameter, offset, condition, element where that fails) of an operand whose chunks are one access each; else
     ``None``. Past the depth that is what an element is, which does not matter where the other operand is zero there."""
-    found = padded(value, ELEMENTS[bare(value).dtype].sums)
+    found = padded(value, ELEMENTS[value.dtype].sums)
     if found is None or depth % width:
         return None
     guard, ld, pad = found
-    if ld.dtype is not bare(value).dtype:
+    if ld.dtype is not value.dtype:
         return None  # it is converted on the way
     placed = rewriter(ld)
     conditions = [] if guard is None else [rewriter(guard)]
@@ -405,21 +441,27 @@ def _chunk(
     exprs: Sequence[Expr],
     lane: Var,
     width: int,
-    bare_type: DType,
+    dtype: DType,
 ) -> list[str]:
-    """Statements that put one chunk of ``bare_type`` into ``target``."""
-    chunk, dialect = ELEMENTS[bare_type], printer.dialect
+    """Statements that put one chunk of ``dtype`` into ``target``."""
+    chunk, dialect = ELEMENTS[dtype], printer.dialect
     if wide is not None:
         name, _ = printer.params[wide[0]]
         lines, texts = emitter.values(exprs)
         loaded = dialect.vector_load(chunk.ctype, width, f"{name} + {texts[0]}")
-        loaded = dialect.reinterpreted(*chunk.chunk, loaded) if chunk.dtype is I8 else loaded  # bytes by fours
+        loaded = _as_chunk(dialect, chunk, loaded)
         # only bytes are padded with anything but 0
         pad = dialect.splat(*chunk.chunk, str(int.from_bytes([wide[3] & 255] * 4, "little", signed=True)))
         text = f"{texts[1]} ? {loaded} : {pad}" if len(texts) > 1 else loaded
         return [*lines, f"{target} = {text};"]
     (element,) = exprs
     lines, texts = emitter.values([simplify(substitute(element, {lane: index(k)})) for k in range(width)])
-    cast = "" if chunk.dtype is F32 else f"({dialect.lane_type(chunk.ctype)})"
-    made = dialect.vector(chunk.ctype, [f"{cast}({t})" if cast else t for t in texts])
-    return [*lines, f"{target} = {dialect.reinterpreted(*chunk.chunk, made) if chunk.dtype is I8 else made};"]
+    kind, bits = dialect.lane_type(chunk.ctype), dialect.float_bits
+    texts = [chunk.made.format(type=kind, bits=bits, value=text) for text in texts]
+    made = dialect.vector(chunk.ctype, texts)
+    return [*lines, f"{target} = {_as_chunk(dialect, chunk, made)};"]
+
+
+def _as_chunk(dialect: Dialect, chunk: Element, loaded: str) -> str:
+    """Loaded elements as instructions take them: bytes by fours, and bf16 as signed integers."""
+    return loaded if chunk.ctype == chunk.chunk[0] else dialect.reinterpreted(*chunk.chunk, loaded)

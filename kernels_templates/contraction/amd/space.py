@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpucomp.device.limits import Limits
-from gpucomp.ir.types import F16, F32, I8
+from gpucomp.ir.types import BF16, F16, F32, I8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.operand import count
 from gpucomp.kernel.forms.row_statistics import no_tail
@@ -18,7 +18,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.contraction.amd.emit import GFX12, INSTRUCTIONS, element_type, emit_amd
+from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, element_type, emit_amd, has_instruction
 from gpucomp.schedule.space import (
     MAX_GROUPS,
     Family,
@@ -59,12 +59,13 @@ class AmdProblem(Sizes):
     element_bytes: int  # of an operand
     b_constant: int  # 1: the right operand can be packed
     b_batched: int  # 1: each matrix of the batch has a right operand of its own
+    bf16: int = 0  # 1: an element of two bytes is a bf16, not an f16
 
 
 class AmdSizes(Sizes):
     threads: int
     vector: int  # elements of a chunk
-    groups: int  # chunks of a row that the lanes of a wave read side by side; with WMMA all lanes read the same
+    groups: int  # chunks of a row that a wave reads for its instructions, side by side; on RDNA3 each lane reads all of them
     chunks: int  # of a row of a tile
     tile_m: int
     tile_n: int
@@ -89,6 +90,7 @@ def problem(kernel: Kernel[Contraction]) -> AmdProblem:
         element_bytes=element.nbytes if element is not None else 4,
         b_constant=int(packable(kernel, "b")),
         b_batched=int(any(v in body.b.free for v in body.batch)),
+        **({"bf16": 1} if element is BF16 else {}),
     )
 
 
@@ -100,11 +102,9 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
         return "the device has no matrix instructions"
     element = element_type(body)
     if element is None or body.math != "strict":
-        return "matrix instructions add products of f16 or f32 up in f32, of i8 in i32"
-    if element is F32 and "mfma" not in features:
-        return "WMMA takes no f32"
-    if "wmma_gfx12" in features and element not in GFX12:
-        return "of gfx12's matrix instructions, only those of f16 are used"
+        return "matrix instructions add products of f16, bf16 or f32 up in f32, of i8 in i32"
+    if not has_instruction(element, features):
+        return f"WMMA takes no {element}"
     return ""
 
 
@@ -112,7 +112,7 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
 def derive(s: AmdSchedule, p: AmdProblem) -> AmdSizes:
     threads = s.wave * s.waves_m * s.waves_n
     vector = CHUNK // p.element_bytes
-    groups = s.wave // s.block if s.wave == 64 else 2 if p.element_bytes == 2 else 1
+    groups = s.wave // s.block
     tile_m, tile_n = s.block * s.waves_m * s.blocks_m, s.block * s.waves_n * s.blocks_n
     chunks = groups * s.steps
     tile_k = chunks * vector
@@ -268,7 +268,7 @@ def _cost(s: AmdSchedule, p: AmdProblem, limits: Limits) -> float:
     return float(share * each + joined * MACS[p.element_bytes] / LOOP_MACS)
 
 
-KINDS = {1: "s8", 2: "f16", 4: "f32"}  # of matrix cores' operands, by their bytes
+KINDS = {1: "s8", 2: "f16", 4: "f32"}  # of matrix cores' operands, by their bytes, but for bf16
 BARRIER_CYCLES = 40
 TRIP_INSTRUCTIONS = 24  # of a wave and a tile: where the next one is, barriers
 
@@ -284,7 +284,7 @@ def work(s: AmdSchedule, p: AmdProblem) -> Work:
         macs=d.tiles_per_split * macs,
         cache_bytes=d.tiles_per_split * chunks * CHUNK,
         steps=d.tiles_per_split,
-        math=KINDS[p.element_bytes],
+        math="bf16" if p.bf16 else KINDS[p.element_bytes],
         out_bytes=sums,
         shared_traffic=d.tiles_per_split * (chunks + read) * CHUNK,
         shared_bytes=shared_bytes(s, p),
