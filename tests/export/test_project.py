@@ -15,7 +15,7 @@ from gpucomp.codegen.llvm.ir.launch_list import RUNNER
 from gpucomp.export import layout, refusals
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.runtime.native import address_of, aligned
-from tests.export.built import COMPILERS, SHARE, WARNINGS, WORK, Library, Project, Share, cmake, run, table
+from tests.export.built import COMPILERS, SHARE, WARNINGS, WORK, Project, Share, cmake, run, table
 from tests.export.models import MODELS, classifier, convolution, large, recurrent
 
 pytestmark = [
@@ -39,18 +39,6 @@ def projects(tmp_path_factory):
         return made[name]
 
     return project
-
-
-@pytest.fixture(scope="module")
-def libraries(projects):
-    made = {}
-
-    def library(name):
-        if name not in made:
-            made[name] = Library(projects(name))
-        return made[name]
-
-    return library
 
 
 def assert_same(found, expected):

@@ -70,18 +70,6 @@ def projects(tmp_path_factory):
     return project
 
 
-@pytest.fixture(scope="module")
-def libraries(projects):
-    made = {}
-
-    def library(name):
-        if name not in made:
-            made[name] = Library(projects(name))
-        return made[name]
-
-    return library
-
-
 def feed(exe, sizes):
     """Random inputs at the sizes of the dimensions, which are in the order of the header."""
     named = dict(zip(exe.dims, sizes, strict=False))
