@@ -57,8 +57,7 @@ int gcrt_cl_bind(gpucomp_context *context, struct form *form, gpucomp_error *err
         if (program->arguments[a].buffer < 0)
             continue;
         cl_mem memory = argument->advance ? argument->slice : gcrt_device_memory(context, form, program->arguments[a].buffer);
-        int kind = ITEMS(program->plan.buffers, struct buffer)[program->arguments[a].buffer].kind;
-        if (memory != argument->bound || kind == INPUT || kind == OUTPUT)
+        if (memory != argument->bound || gcrt_is_callers(context, form, program->arguments[a].buffer))
             status = device->cl.clSetKernelArg(((const struct cl_call *)made->calls)[row].kernel,
                                                (cl_uint)(a - program->begins[row]), sizeof(cl_mem), &memory);
         argument->bound = status ? NULL : memory;

@@ -98,6 +98,9 @@ int gcrt_device_wait(gpucomp_context *context, gpucomp_error *error);
 /* Where a buffer lies in this run. */
 void *gcrt_device_memory(const gpucomp_context *context, const struct form *form, int64_t position);
 
+/* Whether that is a tensor of the caller's. */
+bool gcrt_is_callers(const gpucomp_context *context, const struct form *form, int64_t position);
+
 #define GCRT_LOADED 16 /* bytes that kernels load at once: an address that is no multiple of them is copied from or to */
 
 static inline size_t gcrt_program_number(const gpucomp_context *context, const struct program *program)

@@ -17,6 +17,18 @@ void *gcrt_device_memory(const gpucomp_context *context, const struct form *form
     }
 }
 
+bool gcrt_is_callers(const gpucomp_context *context, const struct form *form, int64_t position)
+{
+    const struct program *program = form->program;
+    const struct device_context *own = context->device;
+    int kind = ITEMS(program->plan.buffers, struct buffer)[position].kind;
+    if (kind != INPUT && kind != OUTPUT)
+        return false;
+    size_t number = kind == INPUT ? (size_t)program->input_of[position]
+                                  : program->plan.inputs.count + (size_t)program->output_of[position];
+    return !own->kept[number] && own->now[number] != own->tensors[number];
+}
+
 /* Whether kernels can have a tensor of the caller's where it is. */
 static bool is_ready(const gpucomp_context *context, const gpucomp_tensor *tensor)
 {
