@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpucomp.codegen.llvm.ir.builder import F32, I8, I64, PTR, Code, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Code, Value
+from gpucomp.codegen.llvm.ir.types import F32, I8, I64, PTR, Type
 from gpucomp.kernel.source import KernelSource
 
 TILE, ROW = 1024, 64

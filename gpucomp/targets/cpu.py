@@ -26,6 +26,9 @@ from gpucomp.targets.llvm_build import Build
 # them faster (measured with AVX2; vnni and bytes have the nests of pairs and windows). Copies, pools, reductions and fused layers
 # are 3 to 20 % faster with it.
 ADDRESSED = frozenset({"contraction", "contraction/pairs", "contraction/vnni", "loops/windows", "loops/bytes"})
+# Engines whose many loops LLVM leaves as they are: its passes for loops and invariants take two fifths of the compilation of such
+# a kernel, and the inner loops have the same instructions without them, give or take one (AVX-512, AVX2 and SSE4).
+WRITTEN_OUT = frozenset({"fused_layers"})
 
 
 def host() -> Target:
@@ -112,8 +115,9 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
         isa = isa_of(target.features)
         parts.append(RUNNER.replace("PAUSE", isa.wait).replace("CYCLES", isa.cycles))
         parts += [part for probe in probes(target) for part in (probe.text, _wrapper(probe))]
-    if isa_of(target.features) is X86_64 and unique and all(source.engine in ADDRESSED for source in unique):
-        parts.append(llvm_object.AS_WRITTEN)
+    if isa_of(target.features) is X86_64 and unique:
+        marks = ((ADDRESSED, llvm_object.AS_WRITTEN), (WRITTEN_OUT, llvm_object.FEW_PASSES))
+        parts += [mark for engines, mark in marks if all(source.engine in engines for source in unique)]
     parts.append(f'attributes #0 = {{ nounwind noinline "no-builtins" {width} }}')
     parts.append(f'attributes #1 = {{ nounwind "no-builtins" {width} }}')
     text = "\n".join(parts)

@@ -20,6 +20,8 @@ OPTIMIZATION = 2  # of instruction selection
 MAX_FRAME = 1 << 28  # bytes
 AS_WRITTEN = "!gpucomp.addresses.as.written = !{}"  # in a module: its loops need no strength reduction
 
+FEW_PASSES = "!gpucomp.few.passes = !{}"  # in a module: what LLVM would move out of its loops is not there
+
 _option = threading.Lock()  # LLVM's options are those of the process
 
 
@@ -47,7 +49,8 @@ def optimised(text: str, triple: str, machine: llvm.TargetMachine) -> llvm.Modul
 
     Emitters write vectors, and unroll loops where it pays. The first passes turn stack slots into registers and join blocks,
     which leaves half of the instructions; the others are LLVM's for a function at level 1. LLVM's list for whole modules at
-    level 2 takes twice as long, and its code is not faster. NewGVN is not among them: it computes wrong results.
+    level 2 takes twice as long, and its code is not faster. NewGVN is not among them: it computes wrong results. A module with
+    ``FEW_PASSES`` has the first passes, and two that cost little.
     """
     module = llvm.parse_assembly(text)
     module.triple = triple
@@ -63,7 +66,14 @@ def optimised(text: str, triple: str, machine: llvm.TargetMachine) -> llvm.Modul
     first.add_sroa_pass()
     first.add_instruction_combine_pass()
     first.add_simplify_cfg_pass()
+    few = FEW_PASSES in text
+    if few:
+        first.add_sccp_pass()
+        first.add_simplify_cfg_pass()
+        first.add_loop_rotate_pass()  # gives loops the form that strength reduction wants
     first.run(module, builder)
+    if few:
+        return module
     others = builder.getFunctionPassManager()
     for function in module.functions:
         if not function.is_declaration:

@@ -25,465 +25,354 @@ entry:
   %s5 = alloca <4 x float>
   %size0.at = getelementptr i64, ptr %sizes, i64 0
   %size0 = load i64, ptr %size0.at, !invariant.load !{}
-  %s78 = alloca <4 x float>
+  %s47 = alloca <4 x float>
   %size1.at = getelementptr i64, ptr %sizes, i64 1
   %size1 = load i64, ptr %size1.at, !invariant.load !{}
-  %s211 = alloca <4 x float>
-  %v7 = icmp slt i64 0, 1
-  br i1 %v7, label %l6.body, label %l6.end
-l6.body:
-  %l6.i = phi i64 [ 0, %entry ], [ %l6.next, %l10.end ]
-  %v8 = mul i64 %l6.i, 4
-  %v9 = add i64 %last, %v8
-  %v11 = icmp slt i64 0, 4
-  br i1 %v11, label %l10.body, label %l10.end
-l10.body:
-  %l10.i = phi i64 [ 0, %l6.body ], [ %l10.next, %l10.body ]
-  %v12 = mul i64 %first, 16
-  %v13 = mul i64 %v9, 4
-  %v14 = add i64 %v12, %v13
-  %v15 = add i64 %v14, %l10.i
-  %v16 = getelementptr float, ptr %p0, i64 %v15
-  %v17 = load <4 x float>, ptr %v16, align 4
-  %v18 = add i64 %v9, 1
-  %v19 = mul i64 %first, 16
-  %v20 = mul i64 %v18, 4
-  %v21 = add i64 %v19, %v20
-  %v22 = add i64 %v21, %l10.i
-  %v23 = getelementptr float, ptr %p0, i64 %v22
-  %v24 = load <4 x float>, ptr %v23, align 4
-  %v25 = add i64 %v9, 2
-  %v26 = mul i64 %first, 16
-  %v27 = mul i64 %v25, 4
-  %v28 = add i64 %v26, %v27
-  %v29 = add i64 %v28, %l10.i
-  %v30 = getelementptr float, ptr %p0, i64 %v29
-  %v31 = load <4 x float>, ptr %v30, align 4
-  %v32 = add i64 %v9, 3
-  %v33 = mul i64 %first, 16
-  %v34 = mul i64 %v32, 4
-  %v35 = add i64 %v33, %v34
-  %v36 = add i64 %v35, %l10.i
-  %v37 = getelementptr float, ptr %p0, i64 %v36
-  %v38 = load <4 x float>, ptr %v37, align 4
-  %v39 = shufflevector <4 x float> %v17, <4 x float> %v31, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v40 = shufflevector <4 x float> %v17, <4 x float> %v31, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  %v41 = shufflevector <4 x float> %v24, <4 x float> %v38, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v42 = shufflevector <4 x float> %v24, <4 x float> %v38, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  %v43 = shufflevector <4 x float> %v39, <4 x float> %v41, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v44 = shufflevector <4 x float> %v39, <4 x float> %v41, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  %v45 = shufflevector <4 x float> %v40, <4 x float> %v42, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v46 = shufflevector <4 x float> %v40, <4 x float> %v42, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  %v47 = mul i64 %l10.i, 4
-  %v48 = mul i64 %l6.i, 4
-  %v49 = add i64 %v47, %v48
-  %v50 = getelementptr float, ptr %s1, i64 %v49
-  store <4 x float> %v43, ptr %v50, align 4
-  %v51 = add i64 %l10.i, 1
-  %v52 = mul i64 %v51, 4
-  %v53 = mul i64 %l6.i, 4
-  %v54 = add i64 %v52, %v53
-  %v55 = getelementptr float, ptr %s1, i64 %v54
-  store <4 x float> %v44, ptr %v55, align 4
-  %v56 = add i64 %l10.i, 2
-  %v57 = mul i64 %v56, 4
-  %v58 = mul i64 %l6.i, 4
-  %v59 = add i64 %v57, %v58
-  %v60 = getelementptr float, ptr %s1, i64 %v59
-  store <4 x float> %v45, ptr %v60, align 4
-  %v61 = add i64 %l10.i, 3
-  %v62 = mul i64 %v61, 4
-  %v63 = mul i64 %l6.i, 4
-  %v64 = add i64 %v62, %v63
-  %v65 = getelementptr float, ptr %s1, i64 %v64
-  store <4 x float> %v46, ptr %v65, align 4
-  %l10.next = add nuw nsw i64 %l10.i, 4
-  %v66 = icmp slt i64 %l10.next, 4
-  br i1 %v66, label %l10.body, label %l10.end
-l10.end:
-  %l6.next = add nuw nsw i64 %l6.i, 1
-  %v67 = icmp slt i64 %l6.next, 1
-  br i1 %v67, label %l6.body, label %l6.end
-l6.end:
+  %s162 = alloca <4 x float>
+  %v6 = mul i64 %first, 16
+  %v7 = mul i64 %last, 4
+  %v8 = add i64 %v6, %v7
+  %v9 = getelementptr float, ptr %p0, i64 %v8
+  %v10 = load <4 x float>, ptr %v9, align 4
+  %v11 = add i64 %last, 1
+  %v12 = mul i64 %v11, 4
+  %v13 = add i64 %v6, %v12
+  %v14 = getelementptr float, ptr %p0, i64 %v13
+  %v15 = load <4 x float>, ptr %v14, align 4
+  %v16 = add i64 %last, 2
+  %v17 = mul i64 %v16, 4
+  %v18 = add i64 %v6, %v17
+  %v19 = getelementptr float, ptr %p0, i64 %v18
+  %v20 = load <4 x float>, ptr %v19, align 4
+  %v21 = add i64 %last, 3
+  %v22 = mul i64 %v21, 4
+  %v23 = add i64 %v6, %v22
+  %v24 = getelementptr float, ptr %p0, i64 %v23
+  %v25 = load <4 x float>, ptr %v24, align 4
+  %v26 = shufflevector <4 x float> %v10, <4 x float> %v20, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v27 = shufflevector <4 x float> %v10, <4 x float> %v20, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  %v28 = shufflevector <4 x float> %v15, <4 x float> %v25, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v29 = shufflevector <4 x float> %v15, <4 x float> %v25, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  %v30 = shufflevector <4 x float> %v26, <4 x float> %v28, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v31 = shufflevector <4 x float> %v26, <4 x float> %v28, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  %v32 = shufflevector <4 x float> %v27, <4 x float> %v29, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v33 = shufflevector <4 x float> %v27, <4 x float> %v29, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  store <4 x float> %v30, ptr %s1, align 4
+  %v34 = getelementptr float, ptr %s1, i64 4
+  store <4 x float> %v31, ptr %v34, align 4
+  %v35 = getelementptr float, ptr %s1, i64 8
+  store <4 x float> %v32, ptr %v35, align 4
+  %v36 = getelementptr float, ptr %s1, i64 12
+  store <4 x float> %v33, ptr %v36, align 4
   store <4 x float> splat (float 0xFFF0000000000000), ptr %s4
   store <4 x float> splat (float 0x0000000000000000), ptr %s5
-  %v69 = icmp slt i64 0, %size0
-  br i1 %v69, label %l68.body, label %l68.end
-l68.body:
-  %l68.i = phi i64 [ 0, %l6.end ], [ %l68.next, %l209.end ]
-  %v70 = icmp eq i64 %l68.i, 0
-  %v71 = sub i64 %size0, %l68.i
-  %v72 = call i64 @llvm.smin.i64(i64 %v71, i64 16)
-  %v73 = load <4 x float>, ptr %s4
-  %v74 = add i64 %l68.i, %v72
-  %v75 = icmp eq i64 %v74, %size0
-  %v77 = icmp slt i64 0, %v72
-  br i1 %v77, label %l76.body, label %l76.end
-l76.body:
-  %l76.i = phi i64 [ 0, %l68.body ], [ %l76.next, %l76.body ]
-  store <4 x float> splat (float 0x0000000000000000), ptr %s78
-  %v79 = add i64 %l68.i, %l76.i
-  %v80 = mul i64 %first, %size1
-  %v81 = mul i64 %v79, 4
-  %v82 = add i64 %v80, %v81
-  %v83 = getelementptr float, ptr %p1, i64 %v82
-  %v84 = getelementptr float, ptr %s1, i64 0
-  %v85 = getelementptr float, ptr %v84, i64 0
-  %v86 = load <4 x float>, ptr %v85, align 4
-  %v87 = getelementptr float, ptr %v83, i64 0
-  %v88 = getelementptr float, ptr %v87, i64 0
-  %v89 = load float, ptr %v88
-  %v90 = insertelement <4 x float> poison, float %v89, i32 0
-  %v91 = shufflevector <4 x float> %v90, <4 x float> poison, <4 x i32> zeroinitializer
-  %v92 = load <4 x float>, ptr %s78
-  %v93 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v91, <4 x float> %v86, <4 x float> %v92)
-  store <4 x float> %v93, ptr %s78
+  %v37 = icmp slt i64 0, %size0
+  br i1 %v37, label %l38.body, label %l38.end
+l38.body:
+  %l38.i = phi i64 [ 0, %entry ], [ %l38.next, %l161.end ]
+  %v39 = icmp eq i64 %l38.i, 0
+  %v40 = sub i64 %size0, %l38.i
+  %v41 = call i64 @llvm.smin.i64(i64 %v40, i64 16)
+  %v42 = load <4 x float>, ptr %s4
+  %v43 = add i64 %l38.i, %v41
+  %v44 = icmp eq i64 %v43, %size0
+  %v45 = icmp slt i64 0, %v41
+  br i1 %v45, label %l46.body, label %l46.end
+l46.body:
+  %l46.i = phi i64 [ 0, %l38.body ], [ %l46.next, %l46.body ]
+  store <4 x float> splat (float 0x0000000000000000), ptr %s47
+  %v48 = add i64 %l38.i, %l46.i
+  %v49 = mul i64 %first, %size1
+  %v50 = mul i64 %v48, 4
+  %v51 = add i64 %v49, %v50
+  %v52 = getelementptr float, ptr %p1, i64 %v51
+  %v53 = load <4 x float>, ptr %s1, align 4
+  %v54 = load float, ptr %v52
+  %v55 = insertelement <4 x float> poison, float %v54, i32 0
+  %v56 = shufflevector <4 x float> %v55, <4 x float> poison, <4 x i32> zeroinitializer
+  %v57 = load <4 x float>, ptr %s47
+  %v58 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v56, <4 x float> %v53, <4 x float> %v57)
+  store <4 x float> %v58, ptr %s47
   call void asm sideeffect "", "~{memory}"()
-  %v94 = getelementptr float, ptr %s1, i64 0
-  %v95 = getelementptr float, ptr %v94, i64 4
-  %v96 = load <4 x float>, ptr %v95, align 4
-  %v97 = getelementptr float, ptr %v83, i64 0
-  %v98 = getelementptr float, ptr %v97, i64 1
-  %v99 = load float, ptr %v98
-  %v100 = insertelement <4 x float> poison, float %v99, i32 0
-  %v101 = shufflevector <4 x float> %v100, <4 x float> poison, <4 x i32> zeroinitializer
-  %v102 = load <4 x float>, ptr %s78
-  %v103 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v101, <4 x float> %v96, <4 x float> %v102)
-  store <4 x float> %v103, ptr %s78
+  %v59 = load <4 x float>, ptr %v34, align 4
+  %v60 = getelementptr float, ptr %v52, i64 1
+  %v61 = load float, ptr %v60
+  %v62 = insertelement <4 x float> poison, float %v61, i32 0
+  %v63 = shufflevector <4 x float> %v62, <4 x float> poison, <4 x i32> zeroinitializer
+  %v64 = load <4 x float>, ptr %s47
+  %v65 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v63, <4 x float> %v59, <4 x float> %v64)
+  store <4 x float> %v65, ptr %s47
   call void asm sideeffect "", "~{memory}"()
-  %v104 = getelementptr float, ptr %s1, i64 0
-  %v105 = getelementptr float, ptr %v104, i64 8
-  %v106 = load <4 x float>, ptr %v105, align 4
-  %v107 = getelementptr float, ptr %v83, i64 0
-  %v108 = getelementptr float, ptr %v107, i64 2
-  %v109 = load float, ptr %v108
-  %v110 = insertelement <4 x float> poison, float %v109, i32 0
-  %v111 = shufflevector <4 x float> %v110, <4 x float> poison, <4 x i32> zeroinitializer
-  %v112 = load <4 x float>, ptr %s78
-  %v113 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v111, <4 x float> %v106, <4 x float> %v112)
-  store <4 x float> %v113, ptr %s78
+  %v66 = load <4 x float>, ptr %v35, align 4
+  %v67 = getelementptr float, ptr %v52, i64 2
+  %v68 = load float, ptr %v67
+  %v69 = insertelement <4 x float> poison, float %v68, i32 0
+  %v70 = shufflevector <4 x float> %v69, <4 x float> poison, <4 x i32> zeroinitializer
+  %v71 = load <4 x float>, ptr %s47
+  %v72 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v70, <4 x float> %v66, <4 x float> %v71)
+  store <4 x float> %v72, ptr %s47
   call void asm sideeffect "", "~{memory}"()
-  %v114 = getelementptr float, ptr %s1, i64 0
-  %v115 = getelementptr float, ptr %v114, i64 12
-  %v116 = load <4 x float>, ptr %v115, align 4
-  %v117 = getelementptr float, ptr %v83, i64 0
-  %v118 = getelementptr float, ptr %v117, i64 3
-  %v119 = load float, ptr %v118
-  %v120 = insertelement <4 x float> poison, float %v119, i32 0
-  %v121 = shufflevector <4 x float> %v120, <4 x float> poison, <4 x i32> zeroinitializer
-  %v122 = load <4 x float>, ptr %s78
-  %v123 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v121, <4 x float> %v116, <4 x float> %v122)
-  store <4 x float> %v123, ptr %s78
-  %v124 = mul i64 %l76.i, 4
-  %v125 = add i64 %l68.i, %l76.i
-  %v126 = load <4 x float>, ptr %s78
-  %v127 = fmul contract <4 x float> %v126, splat (float 0x3FE0000000000000)
-  %v128 = load <4 x float>, ptr %s4
-  %v129 = fcmp ogt <4 x float> %v127, %v128
-  %v130 = select <4 x i1> %v129, <4 x float> %v127, <4 x float> %v128
-  store <4 x float> %v130, ptr %s4
-  %v131 = getelementptr float, ptr %s3, i64 %v124
-  store <4 x float> %v127, ptr %v131, align 4
-  %l76.next = add nuw nsw i64 %l76.i, 1
-  %v132 = icmp slt i64 %l76.next, %v72
-  br i1 %v132, label %l76.body, label %l76.end
-l76.end:
-  %v133 = load <4 x float>, ptr %s4
-  %v134 = fcmp oeq <4 x float> %v133, splat (float 0xFFF0000000000000)
-  %v135 = select <4 x i1> %v134, <4 x float> splat (float 0x0000000000000000), <4 x float> %v133
-  %v136 = fsub <4 x float> %v73, %v135
-  %v137 = fcmp olt <4 x float> %v136, splat (float 0xC05A000000000000)
-  %v138 = select <4 x i1> %v137, <4 x float> splat (float 0x0000000000000000), <4 x float> %v136
-  %v139 = fcmp ogt <4 x float> %v138, splat (float 0x4056400000000000)
-  %v140 = select <4 x i1> %v139, <4 x float> splat (float 0x4056400000000000), <4 x float> %v138
-  %v141 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v140, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
-  %v142 = fsub <4 x float> %v141, splat (float 0x4168000000000000)
-  %v143 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v142, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v140)
-  %v144 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v142, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v143)
-  %v145 = fmul <4 x float> %v144, %v144
-  %v146 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F2A12A420000000), <4 x float> %v144, <4 x float> splat (float 0x3F56D49200000000))
-  %v147 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v146, <4 x float> %v144, <4 x float> splat (float 0x3F81110E00000000))
-  %v148 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v147, <4 x float> %v144, <4 x float> splat (float 0x3FA5554E40000000))
-  %v149 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v148, <4 x float> %v144, <4 x float> splat (float 0x3FC5555560000000))
-  %v150 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v149, <4 x float> %v144, <4 x float> splat (float 0x3FE0000000000000))
-  %v151 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v145, <4 x float> %v150, <4 x float> %v144)
-  %v152 = bitcast <4 x float> splat (float 0x4168000000000000) to <4 x i32>
-  %v153 = bitcast <4 x float> %v141 to <4 x i32>
-  %v154 = sub <4 x i32> %v153, %v152
-  %v155 = ashr <4 x i32> %v154, splat (i32 1)
-  %v156 = fadd <4 x float> %v151, splat (float 0x3FF0000000000000)
-  %v157 = add <4 x i32> %v155, splat (i32 127)
-  %v158 = shl <4 x i32> %v157, splat (i32 23)
-  %v159 = bitcast <4 x i32> %v158 to <4 x float>
-  %v160 = fmul <4 x float> %v156, %v159
-  %v161 = sub <4 x i32> %v154, %v155
-  %v162 = add <4 x i32> %v161, splat (i32 127)
-  %v163 = shl <4 x i32> %v162, splat (i32 23)
-  %v164 = bitcast <4 x i32> %v163 to <4 x float>
-  %v165 = fmul <4 x float> %v160, %v164
-  %v166 = select <4 x i1> %v137, <4 x float> splat (float 0x0000000000000000), <4 x float> %v165
-  %v167 = load <4 x float>, ptr %s5
-  %v168 = fmul <4 x float> %v167, %v166
-  store <4 x float> %v168, ptr %s5
-  %v170 = icmp slt i64 0, %v72
-  br i1 %v170, label %l169.body, label %l169.end
-l169.body:
-  %l169.i = phi i64 [ 0, %l76.end ], [ %l169.next, %l169.body ]
-  %v171 = mul i64 %l169.i, 4
-  %v172 = getelementptr float, ptr %s3, i64 %v171
-  %v173 = load <4 x float>, ptr %v172, align 4
-  %v174 = fsub <4 x float> %v173, %v135
-  %v175 = fcmp olt <4 x float> %v174, splat (float 0xC05A000000000000)
-  %v176 = select <4 x i1> %v175, <4 x float> splat (float 0x0000000000000000), <4 x float> %v174
-  %v177 = fcmp ogt <4 x float> %v176, splat (float 0x4056400000000000)
-  %v178 = select <4 x i1> %v177, <4 x float> splat (float 0x4056400000000000), <4 x float> %v176
-  %v179 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v178, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
-  %v180 = fsub <4 x float> %v179, splat (float 0x4168000000000000)
-  %v181 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v180, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v178)
-  %v182 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v180, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v181)
-  %v183 = fmul <4 x float> %v182, %v182
-  %v184 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F2A12A420000000), <4 x float> %v182, <4 x float> splat (float 0x3F56D49200000000))
-  %v185 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v184, <4 x float> %v182, <4 x float> splat (float 0x3F81110E00000000))
-  %v186 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v185, <4 x float> %v182, <4 x float> splat (float 0x3FA5554E40000000))
-  %v187 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v186, <4 x float> %v182, <4 x float> splat (float 0x3FC5555560000000))
-  %v188 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v187, <4 x float> %v182, <4 x float> splat (float 0x3FE0000000000000))
-  %v189 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v183, <4 x float> %v188, <4 x float> %v182)
-  %v190 = bitcast <4 x float> splat (float 0x4168000000000000) to <4 x i32>
-  %v191 = bitcast <4 x float> %v179 to <4 x i32>
-  %v192 = sub <4 x i32> %v191, %v190
-  %v193 = ashr <4 x i32> %v192, splat (i32 1)
-  %v194 = fadd <4 x float> %v189, splat (float 0x3FF0000000000000)
-  %v195 = add <4 x i32> %v193, splat (i32 127)
-  %v196 = shl <4 x i32> %v195, splat (i32 23)
-  %v197 = bitcast <4 x i32> %v196 to <4 x float>
-  %v198 = fmul <4 x float> %v194, %v197
-  %v199 = sub <4 x i32> %v192, %v193
-  %v200 = add <4 x i32> %v199, splat (i32 127)
-  %v201 = shl <4 x i32> %v200, splat (i32 23)
-  %v202 = bitcast <4 x i32> %v201 to <4 x float>
-  %v203 = fmul <4 x float> %v198, %v202
-  %v204 = select <4 x i1> %v175, <4 x float> splat (float 0x0000000000000000), <4 x float> %v203
-  %v205 = getelementptr float, ptr %s3, i64 %v171
-  store <4 x float> %v204, ptr %v205, align 4
-  %v206 = load <4 x float>, ptr %s5
-  %v207 = fadd <4 x float> %v206, %v204
-  store <4 x float> %v207, ptr %s5
-  %l169.next = add nuw nsw i64 %l169.i, 1
-  %v208 = icmp slt i64 %l169.next, %v72
-  br i1 %v208, label %l169.body, label %l169.end
-l169.end:
-  %v210 = icmp slt i64 0, 4
-  br i1 %v210, label %l209.body, label %l209.end
-l209.body:
-  %l209.i = phi i64 [ 0, %l169.end ], [ %l209.next, %l276.end ]
-  %v212 = mul i64 %l209.i, 4
-  store <4 x float> splat (float 0x0000000000000000), ptr %s211
-  %v213 = xor i1 %v70, true
-  br i1 %v213, label %w214.then, label %w214.end
-w214.then:
-  %v215 = getelementptr float, ptr %s2, i64 %v212
+  %v73 = load <4 x float>, ptr %v36, align 4
+  %v74 = getelementptr float, ptr %v52, i64 3
+  %v75 = load float, ptr %v74
+  %v76 = insertelement <4 x float> poison, float %v75, i32 0
+  %v77 = shufflevector <4 x float> %v76, <4 x float> poison, <4 x i32> zeroinitializer
+  %v78 = load <4 x float>, ptr %s47
+  %v79 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v77, <4 x float> %v73, <4 x float> %v78)
+  store <4 x float> %v79, ptr %s47
+  %v80 = mul i64 %l46.i, 4
+  %v81 = load <4 x float>, ptr %s47
+  %v82 = fmul contract <4 x float> %v81, splat (float 0x3FE0000000000000)
+  %v83 = load <4 x float>, ptr %s4
+  %v84 = fcmp ogt <4 x float> %v82, %v83
+  %v85 = select <4 x i1> %v84, <4 x float> %v82, <4 x float> %v83
+  store <4 x float> %v85, ptr %s4
+  %v86 = getelementptr float, ptr %s3, i64 %v80
+  store <4 x float> %v82, ptr %v86, align 4
+  %l46.next = add nuw nsw i64 %l46.i, 1
+  %v87 = icmp slt i64 %l46.next, %v41
+  br i1 %v87, label %l46.body, label %l46.end
+l46.end:
+  %v88 = load <4 x float>, ptr %s4
+  %v89 = fcmp oeq <4 x float> %v88, splat (float 0xFFF0000000000000)
+  %v90 = select <4 x i1> %v89, <4 x float> splat (float 0x0000000000000000), <4 x float> %v88
+  %v91 = fsub <4 x float> %v42, %v90
+  %v92 = fcmp olt <4 x float> %v91, splat (float 0xC05A000000000000)
+  %v93 = select <4 x i1> %v92, <4 x float> splat (float 0x0000000000000000), <4 x float> %v91
+  %v94 = fcmp ogt <4 x float> %v93, splat (float 0x4056400000000000)
+  %v95 = select <4 x i1> %v94, <4 x float> splat (float 0x4056400000000000), <4 x float> %v93
+  %v96 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v95, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
+  %v97 = fsub <4 x float> %v96, splat (float 0x4168000000000000)
+  %v98 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v97, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v95)
+  %v99 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v97, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v98)
+  %v100 = fmul <4 x float> %v99, %v99
+  %v101 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F2A12A420000000), <4 x float> %v99, <4 x float> splat (float 0x3F56D49200000000))
+  %v102 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v101, <4 x float> %v99, <4 x float> splat (float 0x3F81110E00000000))
+  %v103 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v102, <4 x float> %v99, <4 x float> splat (float 0x3FA5554E40000000))
+  %v104 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v103, <4 x float> %v99, <4 x float> splat (float 0x3FC5555560000000))
+  %v105 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v104, <4 x float> %v99, <4 x float> splat (float 0x3FE0000000000000))
+  %v106 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v100, <4 x float> %v105, <4 x float> %v99)
+  %v107 = bitcast <4 x float> splat (float 0x4168000000000000) to <4 x i32>
+  %v108 = bitcast <4 x float> %v96 to <4 x i32>
+  %v109 = sub <4 x i32> %v108, %v107
+  %v110 = ashr <4 x i32> %v109, splat (i32 1)
+  %v111 = fadd <4 x float> %v106, splat (float 0x3FF0000000000000)
+  %v112 = add <4 x i32> %v110, splat (i32 127)
+  %v113 = shl <4 x i32> %v112, splat (i32 23)
+  %v114 = bitcast <4 x i32> %v113 to <4 x float>
+  %v115 = fmul <4 x float> %v111, %v114
+  %v116 = sub <4 x i32> %v109, %v110
+  %v117 = add <4 x i32> %v116, splat (i32 127)
+  %v118 = shl <4 x i32> %v117, splat (i32 23)
+  %v119 = bitcast <4 x i32> %v118 to <4 x float>
+  %v120 = fmul <4 x float> %v115, %v119
+  %v121 = select <4 x i1> %v92, <4 x float> splat (float 0x0000000000000000), <4 x float> %v120
+  %v122 = load <4 x float>, ptr %s5
+  %v123 = fmul <4 x float> %v122, %v121
+  store <4 x float> %v123, ptr %s5
+  br i1 %v45, label %l124.body, label %l124.end
+l124.body:
+  %l124.i = phi i64 [ 0, %l46.end ], [ %l124.next, %l124.body ]
+  %v125 = mul i64 %l124.i, 4
+  %v126 = getelementptr float, ptr %s3, i64 %v125
+  %v127 = load <4 x float>, ptr %v126, align 4
+  %v128 = fsub <4 x float> %v127, %v90
+  %v129 = fcmp olt <4 x float> %v128, splat (float 0xC05A000000000000)
+  %v130 = select <4 x i1> %v129, <4 x float> splat (float 0x0000000000000000), <4 x float> %v128
+  %v131 = fcmp ogt <4 x float> %v130, splat (float 0x4056400000000000)
+  %v132 = select <4 x i1> %v131, <4 x float> splat (float 0x4056400000000000), <4 x float> %v130
+  %v133 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v132, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
+  %v134 = fsub <4 x float> %v133, splat (float 0x4168000000000000)
+  %v135 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v134, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v132)
+  %v136 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v134, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v135)
+  %v137 = fmul <4 x float> %v136, %v136
+  %v138 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F2A12A420000000), <4 x float> %v136, <4 x float> splat (float 0x3F56D49200000000))
+  %v139 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v138, <4 x float> %v136, <4 x float> splat (float 0x3F81110E00000000))
+  %v140 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v139, <4 x float> %v136, <4 x float> splat (float 0x3FA5554E40000000))
+  %v141 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v140, <4 x float> %v136, <4 x float> splat (float 0x3FC5555560000000))
+  %v142 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v141, <4 x float> %v136, <4 x float> splat (float 0x3FE0000000000000))
+  %v143 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v137, <4 x float> %v142, <4 x float> %v136)
+  %v144 = bitcast <4 x float> %v133 to <4 x i32>
+  %v145 = sub <4 x i32> %v144, %v107
+  %v146 = ashr <4 x i32> %v145, splat (i32 1)
+  %v147 = fadd <4 x float> %v143, splat (float 0x3FF0000000000000)
+  %v148 = add <4 x i32> %v146, splat (i32 127)
+  %v149 = shl <4 x i32> %v148, splat (i32 23)
+  %v150 = bitcast <4 x i32> %v149 to <4 x float>
+  %v151 = fmul <4 x float> %v147, %v150
+  %v152 = sub <4 x i32> %v145, %v146
+  %v153 = add <4 x i32> %v152, splat (i32 127)
+  %v154 = shl <4 x i32> %v153, splat (i32 23)
+  %v155 = bitcast <4 x i32> %v154 to <4 x float>
+  %v156 = fmul <4 x float> %v151, %v155
+  %v157 = select <4 x i1> %v129, <4 x float> splat (float 0x0000000000000000), <4 x float> %v156
+  store <4 x float> %v157, ptr %v126, align 4
+  %v158 = load <4 x float>, ptr %s5
+  %v159 = fadd <4 x float> %v158, %v157
+  store <4 x float> %v159, ptr %s5
+  %l124.next = add nuw nsw i64 %l124.i, 1
+  %v160 = icmp slt i64 %l124.next, %v41
+  br i1 %v160, label %l124.body, label %l124.end
+l124.end:
+  br i1 true, label %l161.body, label %l161.end
+l161.body:
+  %l161.i = phi i64 [ 0, %l124.end ], [ %l161.next, %l213.end ]
+  %v163 = mul i64 %l161.i, 4
+  store <4 x float> splat (float 0x0000000000000000), ptr %s162
+  %v164 = xor i1 %v39, true
+  br i1 %v164, label %w165.then, label %w165.end
+w165.then:
+  %v166 = getelementptr float, ptr %s2, i64 %v163
+  %v167 = load <4 x float>, ptr %v166, align 4
+  %v168 = fmul <4 x float> %v167, %v121
+  store <4 x float> %v168, ptr %s162
+  br label %w165.end
+w165.end:
+  %v169 = mul i64 %first, %size1
+  %v170 = mul i64 %l38.i, 4
+  %v171 = add i64 %v169, %v170
+  %v172 = getelementptr float, ptr %p2, i64 %v171
+  %v173 = getelementptr float, ptr %v172, i64 %l161.i
+  %v174 = urem i64 %v41, 4
+  %v175 = sub i64 %v41, %v174
+  %v176 = icmp slt i64 0, %v175
+  br i1 %v176, label %l177.body, label %l177.end
+l177.body:
+  %l177.i = phi i64 [ 0, %w165.end ], [ %l177.next, %l177.body ]
+  %v178 = mul i64 %l177.i, 4
+  %v179 = getelementptr float, ptr %s3, i64 %v178
+  %v180 = load <4 x float>, ptr %v179, align 4
+  %v181 = getelementptr float, ptr %v173, i64 %v178
+  %v182 = load float, ptr %v181
+  %v183 = insertelement <4 x float> poison, float %v182, i32 0
+  %v184 = shufflevector <4 x float> %v183, <4 x float> poison, <4 x i32> zeroinitializer
+  %v185 = load <4 x float>, ptr %s162
+  %v186 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v184, <4 x float> %v180, <4 x float> %v185)
+  store <4 x float> %v186, ptr %s162
+  call void asm sideeffect "", "~{memory}"()
+  %v187 = getelementptr float, ptr %v179, i64 4
+  %v188 = load <4 x float>, ptr %v187, align 4
+  %v189 = getelementptr float, ptr %v181, i64 4
+  %v190 = load float, ptr %v189
+  %v191 = insertelement <4 x float> poison, float %v190, i32 0
+  %v192 = shufflevector <4 x float> %v191, <4 x float> poison, <4 x i32> zeroinitializer
+  %v193 = load <4 x float>, ptr %s162
+  %v194 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v192, <4 x float> %v188, <4 x float> %v193)
+  store <4 x float> %v194, ptr %s162
+  call void asm sideeffect "", "~{memory}"()
+  %v195 = getelementptr float, ptr %v179, i64 8
+  %v196 = load <4 x float>, ptr %v195, align 4
+  %v197 = getelementptr float, ptr %v181, i64 8
+  %v198 = load float, ptr %v197
+  %v199 = insertelement <4 x float> poison, float %v198, i32 0
+  %v200 = shufflevector <4 x float> %v199, <4 x float> poison, <4 x i32> zeroinitializer
+  %v201 = load <4 x float>, ptr %s162
+  %v202 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v200, <4 x float> %v196, <4 x float> %v201)
+  store <4 x float> %v202, ptr %s162
+  call void asm sideeffect "", "~{memory}"()
+  %v203 = getelementptr float, ptr %v179, i64 12
+  %v204 = load <4 x float>, ptr %v203, align 4
+  %v205 = getelementptr float, ptr %v181, i64 12
+  %v206 = load float, ptr %v205
+  %v207 = insertelement <4 x float> poison, float %v206, i32 0
+  %v208 = shufflevector <4 x float> %v207, <4 x float> poison, <4 x i32> zeroinitializer
+  %v209 = load <4 x float>, ptr %s162
+  %v210 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v208, <4 x float> %v204, <4 x float> %v209)
+  store <4 x float> %v210, ptr %s162
+  %l177.next = add nuw nsw i64 %l177.i, 4
+  %v211 = icmp slt i64 %l177.next, %v175
+  br i1 %v211, label %l177.body, label %l177.end
+l177.end:
+  %v212 = icmp slt i64 %v175, %v41
+  br i1 %v212, label %l213.body, label %l213.end
+l213.body:
+  %l213.i = phi i64 [ %v175, %l177.end ], [ %l213.next, %l213.body ]
+  %v214 = mul i64 %l213.i, 4
+  %v215 = getelementptr float, ptr %s3, i64 %v214
   %v216 = load <4 x float>, ptr %v215, align 4
-  %v217 = fmul <4 x float> %v216, %v166
-  store <4 x float> %v217, ptr %s211
-  br label %w214.end
-w214.end:
-  %v218 = mul i64 %first, %size1
-  %v219 = mul i64 %l68.i, 4
-  %v220 = add i64 %v218, %v219
-  %v221 = getelementptr float, ptr %p2, i64 %v220
-  %v222 = getelementptr float, ptr %v221, i64 %l209.i
-  %v223 = urem i64 %v72, 4
-  %v224 = sub i64 %v72, %v223
-  %v226 = icmp slt i64 0, %v224
-  br i1 %v226, label %l225.body, label %l225.end
-l225.body:
-  %l225.i = phi i64 [ 0, %w214.end ], [ %l225.next, %l225.body ]
-  %v227 = mul i64 %l225.i, 4
-  %v228 = getelementptr float, ptr %s3, i64 %v227
-  %v229 = getelementptr float, ptr %v228, i64 0
-  %v230 = load <4 x float>, ptr %v229, align 4
-  %v231 = mul i64 %l225.i, 4
-  %v232 = getelementptr float, ptr %v222, i64 %v231
-  %v233 = getelementptr float, ptr %v232, i64 0
-  %v234 = load float, ptr %v233
-  %v235 = insertelement <4 x float> poison, float %v234, i32 0
-  %v236 = shufflevector <4 x float> %v235, <4 x float> poison, <4 x i32> zeroinitializer
-  %v237 = load <4 x float>, ptr %s211
-  %v238 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v236, <4 x float> %v230, <4 x float> %v237)
-  store <4 x float> %v238, ptr %s211
-  call void asm sideeffect "", "~{memory}"()
-  %v239 = mul i64 %l225.i, 4
-  %v240 = getelementptr float, ptr %s3, i64 %v239
-  %v241 = getelementptr float, ptr %v240, i64 4
-  %v242 = load <4 x float>, ptr %v241, align 4
-  %v243 = mul i64 %l225.i, 4
-  %v244 = getelementptr float, ptr %v222, i64 %v243
-  %v245 = getelementptr float, ptr %v244, i64 4
-  %v246 = load float, ptr %v245
-  %v247 = insertelement <4 x float> poison, float %v246, i32 0
-  %v248 = shufflevector <4 x float> %v247, <4 x float> poison, <4 x i32> zeroinitializer
-  %v249 = load <4 x float>, ptr %s211
-  %v250 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v248, <4 x float> %v242, <4 x float> %v249)
-  store <4 x float> %v250, ptr %s211
-  call void asm sideeffect "", "~{memory}"()
-  %v251 = mul i64 %l225.i, 4
-  %v252 = getelementptr float, ptr %s3, i64 %v251
-  %v253 = getelementptr float, ptr %v252, i64 8
-  %v254 = load <4 x float>, ptr %v253, align 4
-  %v255 = mul i64 %l225.i, 4
-  %v256 = getelementptr float, ptr %v222, i64 %v255
-  %v257 = getelementptr float, ptr %v256, i64 8
-  %v258 = load float, ptr %v257
-  %v259 = insertelement <4 x float> poison, float %v258, i32 0
-  %v260 = shufflevector <4 x float> %v259, <4 x float> poison, <4 x i32> zeroinitializer
-  %v261 = load <4 x float>, ptr %s211
-  %v262 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v260, <4 x float> %v254, <4 x float> %v261)
-  store <4 x float> %v262, ptr %s211
-  call void asm sideeffect "", "~{memory}"()
-  %v263 = mul i64 %l225.i, 4
-  %v264 = getelementptr float, ptr %s3, i64 %v263
-  %v265 = getelementptr float, ptr %v264, i64 12
-  %v266 = load <4 x float>, ptr %v265, align 4
-  %v267 = mul i64 %l225.i, 4
-  %v268 = getelementptr float, ptr %v222, i64 %v267
-  %v269 = getelementptr float, ptr %v268, i64 12
-  %v270 = load float, ptr %v269
-  %v271 = insertelement <4 x float> poison, float %v270, i32 0
-  %v272 = shufflevector <4 x float> %v271, <4 x float> poison, <4 x i32> zeroinitializer
-  %v273 = load <4 x float>, ptr %s211
-  %v274 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v272, <4 x float> %v266, <4 x float> %v273)
-  store <4 x float> %v274, ptr %s211
-  %l225.next = add nuw nsw i64 %l225.i, 4
-  %v275 = icmp slt i64 %l225.next, %v224
-  br i1 %v275, label %l225.body, label %l225.end
-l225.end:
-  %v277 = icmp slt i64 %v224, %v72
-  br i1 %v277, label %l276.body, label %l276.end
-l276.body:
-  %l276.i = phi i64 [ %v224, %l225.end ], [ %l276.next, %l276.body ]
-  %v278 = mul i64 %l276.i, 4
-  %v279 = getelementptr float, ptr %s3, i64 %v278
-  %v280 = getelementptr float, ptr %v279, i64 0
-  %v281 = load <4 x float>, ptr %v280, align 4
-  %v282 = mul i64 %l276.i, 4
-  %v283 = getelementptr float, ptr %v222, i64 %v282
-  %v284 = getelementptr float, ptr %v283, i64 0
-  %v285 = load float, ptr %v284
-  %v286 = insertelement <4 x float> poison, float %v285, i32 0
-  %v287 = shufflevector <4 x float> %v286, <4 x float> poison, <4 x i32> zeroinitializer
-  %v288 = load <4 x float>, ptr %s211
-  %v289 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v287, <4 x float> %v281, <4 x float> %v288)
-  store <4 x float> %v289, ptr %s211
-  %l276.next = add nuw nsw i64 %l276.i, 1
-  %v290 = icmp slt i64 %l276.next, %v72
-  br i1 %v290, label %l276.body, label %l276.end
-l276.end:
-  %v291 = load <4 x float>, ptr %s211
-  %v292 = getelementptr float, ptr %s2, i64 %v212
-  store <4 x float> %v291, ptr %v292, align 4
-  %l209.next = add nuw nsw i64 %l209.i, 1
-  %v293 = icmp slt i64 %l209.next, 4
-  br i1 %v293, label %l209.body, label %l209.end
-l209.end:
-  %l68.next = add nuw nsw i64 %l68.i, 16
-  %v294 = icmp slt i64 %l68.next, %size0
-  br i1 %v294, label %l68.body, label %l68.end
-l68.end:
-  %v295 = load <4 x float>, ptr %s5
-  %v296 = fdiv <4 x float> splat (float 0x3FF0000000000000), %v295
-  %v298 = icmp slt i64 0, 4
-  br i1 %v298, label %l297.body, label %l297.end
-l297.body:
-  %l297.i = phi i64 [ 0, %l68.end ], [ %l297.next, %l297.body ]
-  %v299 = mul i64 %l297.i, 4
-  %v300 = add i64 %l297.i, 1
-  %v301 = mul i64 %v300, 4
-  %v302 = add i64 %l297.i, 2
-  %v303 = mul i64 %v302, 4
-  %v304 = add i64 %l297.i, 3
-  %v305 = mul i64 %v304, 4
-  %v306 = getelementptr float, ptr %s2, i64 %v299
-  %v307 = load <4 x float>, ptr %v306, align 4
-  %v308 = fmul <4 x float> %v307, %v296
-  %v309 = getelementptr float, ptr %s2, i64 %v301
-  %v310 = load <4 x float>, ptr %v309, align 4
-  %v311 = fmul <4 x float> %v310, %v296
-  %v312 = getelementptr float, ptr %s2, i64 %v303
-  %v313 = load <4 x float>, ptr %v312, align 4
-  %v314 = fmul <4 x float> %v313, %v296
-  %v315 = getelementptr float, ptr %s2, i64 %v305
-  %v316 = load <4 x float>, ptr %v315, align 4
-  %v317 = fmul <4 x float> %v316, %v296
-  %v318 = shufflevector <4 x float> %v308, <4 x float> %v314, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v319 = shufflevector <4 x float> %v308, <4 x float> %v314, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  %v320 = shufflevector <4 x float> %v311, <4 x float> %v317, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v321 = shufflevector <4 x float> %v311, <4 x float> %v317, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  %v322 = shufflevector <4 x float> %v318, <4 x float> %v320, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v323 = shufflevector <4 x float> %v318, <4 x float> %v320, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  %v324 = shufflevector <4 x float> %v319, <4 x float> %v321, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v325 = shufflevector <4 x float> %v319, <4 x float> %v321, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  %v326 = getelementptr float, ptr %s3, i64 %l297.i
-  store <4 x float> %v322, ptr %v326, align 4
-  %v327 = add i64 %l297.i, 4
-  %v328 = getelementptr float, ptr %s3, i64 %v327
-  store <4 x float> %v323, ptr %v328, align 4
-  %v329 = add i64 %l297.i, 8
-  %v330 = getelementptr float, ptr %s3, i64 %v329
-  store <4 x float> %v324, ptr %v330, align 4
-  %v331 = add i64 %l297.i, 12
-  %v332 = getelementptr float, ptr %s3, i64 %v331
-  store <4 x float> %v325, ptr %v332, align 4
-  %l297.next = add nuw nsw i64 %l297.i, 4
-  %v333 = icmp slt i64 %l297.next, 4
-  br i1 %v333, label %l297.body, label %l297.end
-l297.end:
-  %v335 = icmp slt i64 0, 4
-  br i1 %v335, label %l334.body, label %l334.end
-l334.body:
-  %l334.i = phi i64 [ 0, %l297.end ], [ %l334.next, %l336.end ]
-  %v337 = icmp slt i64 0, 4
-  br i1 %v337, label %l336.body, label %l336.end
-l336.body:
-  %l336.i = phi i64 [ 0, %l334.body ], [ %l336.next, %l336.body ]
-  %v338 = mul i64 %l334.i, 4
-  %v339 = add i64 %v338, %l336.i
-  %v340 = getelementptr float, ptr %s3, i64 %v339
-  %v341 = load <4 x float>, ptr %v340, align 4
-  %v342 = add i64 %last, %l334.i
-  %v343 = mul i64 %first, 16
-  %v344 = mul i64 %v342, 4
-  %v345 = add i64 %v343, %v344
-  %v346 = add i64 %v345, %l336.i
-  %v347 = getelementptr float, ptr %p3, i64 %v346
-  store <4 x float> %v341, ptr %v347, align 4
-  %l336.next = add nuw nsw i64 %l336.i, 4
-  %v348 = icmp slt i64 %l336.next, 4
-  br i1 %v348, label %l336.body, label %l336.end
-l336.end:
-  %l334.next = add nuw nsw i64 %l334.i, 1
-  %v349 = icmp slt i64 %l334.next, 4
-  br i1 %v349, label %l334.body, label %l334.end
-l334.end:
+  %v217 = getelementptr float, ptr %v173, i64 %v214
+  %v218 = load float, ptr %v217
+  %v219 = insertelement <4 x float> poison, float %v218, i32 0
+  %v220 = shufflevector <4 x float> %v219, <4 x float> poison, <4 x i32> zeroinitializer
+  %v221 = load <4 x float>, ptr %s162
+  %v222 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v220, <4 x float> %v216, <4 x float> %v221)
+  store <4 x float> %v222, ptr %s162
+  %l213.next = add nuw nsw i64 %l213.i, 1
+  %v223 = icmp slt i64 %l213.next, %v41
+  br i1 %v223, label %l213.body, label %l213.end
+l213.end:
+  %v224 = load <4 x float>, ptr %s162
+  %v225 = getelementptr float, ptr %s2, i64 %v163
+  store <4 x float> %v224, ptr %v225, align 4
+  %l161.next = add nuw nsw i64 %l161.i, 1
+  %v226 = icmp slt i64 %l161.next, 4
+  br i1 %v226, label %l161.body, label %l161.end
+l161.end:
+  %l38.next = add nuw nsw i64 %l38.i, 16
+  %v227 = icmp slt i64 %l38.next, %size0
+  br i1 %v227, label %l38.body, label %l38.end
+l38.end:
+  %v228 = load <4 x float>, ptr %s5
+  %v229 = fdiv <4 x float> splat (float 0x3FF0000000000000), %v228
+  %v230 = load <4 x float>, ptr %s2, align 4
+  %v231 = fmul <4 x float> %v230, %v229
+  %v232 = getelementptr float, ptr %s2, i64 4
+  %v233 = load <4 x float>, ptr %v232, align 4
+  %v234 = fmul <4 x float> %v233, %v229
+  %v235 = getelementptr float, ptr %s2, i64 8
+  %v236 = load <4 x float>, ptr %v235, align 4
+  %v237 = fmul <4 x float> %v236, %v229
+  %v238 = getelementptr float, ptr %s2, i64 12
+  %v239 = load <4 x float>, ptr %v238, align 4
+  %v240 = fmul <4 x float> %v239, %v229
+  %v241 = shufflevector <4 x float> %v231, <4 x float> %v237, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v242 = shufflevector <4 x float> %v231, <4 x float> %v237, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  %v243 = shufflevector <4 x float> %v234, <4 x float> %v240, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v244 = shufflevector <4 x float> %v234, <4 x float> %v240, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  %v245 = shufflevector <4 x float> %v241, <4 x float> %v243, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v246 = shufflevector <4 x float> %v241, <4 x float> %v243, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  %v247 = shufflevector <4 x float> %v242, <4 x float> %v244, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v248 = shufflevector <4 x float> %v242, <4 x float> %v244, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  store <4 x float> %v245, ptr %s3, align 4
+  %v249 = getelementptr float, ptr %s3, i64 4
+  store <4 x float> %v246, ptr %v249, align 4
+  %v250 = getelementptr float, ptr %s3, i64 8
+  store <4 x float> %v247, ptr %v250, align 4
+  %v251 = getelementptr float, ptr %s3, i64 12
+  store <4 x float> %v248, ptr %v251, align 4
+  br i1 true, label %l252.body, label %l252.end
+l252.body:
+  %l252.i = phi i64 [ 0, %l38.end ], [ %l252.next, %l252.body ]
+  %v253 = mul i64 %l252.i, 4
+  %v254 = getelementptr float, ptr %s3, i64 %v253
+  %v255 = load <4 x float>, ptr %v254, align 4
+  %v256 = add i64 %last, %l252.i
+  %v257 = mul i64 %v256, 4
+  %v258 = add i64 %v6, %v257
+  %v259 = getelementptr float, ptr %p3, i64 %v258
+  store <4 x float> %v255, ptr %v259, align 4
+  %l252.next = add nuw nsw i64 %l252.i, 1
+  %v260 = icmp slt i64 %l252.next, 4
+  br i1 %v260, label %l252.body, label %l252.end
+l252.end:
   ret void
 }
 
 define internal void @k.sums(ptr %p0, ptr %p1, ptr %p2, ptr %p3, ptr %sizes, i64 %first, i64 %last) #0 {
 entry:
-  %v2 = icmp slt i64 %first, %last
-  br i1 %v2, label %l1.body, label %l1.end
-l1.body:
-  %l1.i = phi i64 [ %first, %entry ], [ %l1.next, %w6.end ]
-  %v3 = call i64 @llvm.smin.i64(i64 0, i64 0)
-  %v4 = mul i64 %v3, 4
-  %v5 = icmp sge i64 0, 0
-  br i1 %v5, label %w6.then, label %w6.end
-w6.then:
-  call void @k.1(ptr %p0, ptr %p1, ptr %p2, ptr %p3, ptr %sizes, i64 %l1.i, i64 %v4)
-  br label %w6.end
-w6.end:
-  %l1.next = add nuw nsw i64 %l1.i, 1
-  %v7 = icmp slt i64 %l1.next, %last
-  br i1 %v7, label %l1.body, label %l1.end
-l1.end:
+  %v1 = icmp slt i64 %first, %last
+  br i1 %v1, label %l2.body, label %l2.end
+l2.body:
+  %l2.i = phi i64 [ %first, %entry ], [ %l2.next, %w4.end ]
+  %v3 = icmp sge i64 0, 0
+  br i1 %v3, label %w4.then, label %w4.end
+w4.then:
+  call void @k.1(ptr %p0, ptr %p1, ptr %p2, ptr %p3, ptr %sizes, i64 %l2.i, i64 0)
+  br label %w4.end
+w4.end:
+  %l2.next = add nuw nsw i64 %l2.i, 1
+  %v5 = icmp slt i64 %l2.next, %last
+  br i1 %v5, label %l2.body, label %l2.end
+l2.end:
   ret void
 }

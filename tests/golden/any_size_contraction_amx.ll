@@ -44,134 +44,102 @@ entry:
   %v4 = trunc i64 %size0 to i8
   %v5 = getelementptr i8, ptr %s2, i64 48
   store i8 %v4, ptr %v5
-  %v6 = trunc i64 %size0 to i8
-  %v7 = getelementptr i8, ptr %s2, i64 49
-  store i8 %v6, ptr %v7
+  %v6 = getelementptr i8, ptr %s2, i64 49
+  store i8 %v4, ptr %v6
   call void @llvm.x86.ldtilecfg(ptr %s2)
-  %v9 = icmp slt i64 %first, %last
-  br i1 %v9, label %l8.body, label %l8.end
+  %v7 = icmp slt i64 %first, %last
+  br i1 %v7, label %l8.body, label %l8.end
 l8.body:
-  %l8.i = phi i64 [ %first, %entry ], [ %l8.next, %l29.end ]
-  %v10 = and i64 %size1, 4294967295
-  %v11 = and i64 %l8.i, 2147483647
-  %v12 = mul i64 %v11, %v10
-  %v13 = lshr i64 %v12, %size2
-  %v14 = mul i64 %v13, %size3
-  %v15 = sub i64 %l8.i, %v14
-  %v16 = mul i64 %v15, %size0
-  %v17 = call i64 @llvm.smin.i64(i64 %v16, i64 %size4)
-  %v18 = mul i64 %v15, %size0
-  %v19 = add i64 %v18, %size0
-  %v20 = call i64 @llvm.smin.i64(i64 %v19, i64 %size5)
-  %v21 = sub i64 %v20, %v17
-  %v22 = getelementptr i16, ptr %p0, i64 0
-  %v23 = mul i64 %v17, 64
-  %v24 = getelementptr i8, ptr %v22, i64 %v23
-  %v25 = sub i64 %size3, %v15
-  %v26 = call i64 @llvm.smin.i64(i64 %v25, i64 1)
-  %v27 = call i64 @llvm.smin.i64(i64 1, i64 1)
-  %v28 = call i64 @llvm.smin.i64(i64 %v27, i64 1)
-  %v30 = icmp slt i64 0, %v28
-  br i1 %v30, label %l29.body, label %l29.end
-l29.body:
-  %l29.i = phi i64 [ 0, %l8.body ], [ %l29.next, %l33.end ]
-  %v31 = mul i64 %l29.i, 1024
-  %v32 = getelementptr i8, ptr %p2, i64 %v31
-  %v34 = icmp slt i64 0, %v26
-  br i1 %v34, label %l33.body, label %l33.end
-l33.body:
-  %l33.i = phi i64 [ 0, %l29.body ], [ %l33.next, %l49.end ]
-  %v35 = add i64 %v15, %l33.i
-  %v36 = mul i64 %v35, %size0
-  %v37 = call i64 @llvm.smin.i64(i64 %v36, i64 %size4)
-  %v38 = sub i64 %v37, %v17
-  %v39 = mul i64 %v38, 64
-  %v40 = getelementptr i8, ptr %v24, i64 %v39
+  %l8.i = phi i64 [ %first, %entry ], [ %l8.next, %l25.end ]
+  %v9 = and i64 %size1, 4294967295
+  %v10 = and i64 %l8.i, 2147483647
+  %v11 = mul i64 %v10, %v9
+  %v12 = lshr i64 %v11, %size2
+  %v13 = mul i64 %v12, %size3
+  %v14 = sub i64 %l8.i, %v13
+  %v15 = mul i64 %v14, %size0
+  %v16 = call i64 @llvm.smin.i64(i64 %v15, i64 %size4)
+  %v17 = add i64 %v15, %size0
+  %v18 = call i64 @llvm.smin.i64(i64 %v17, i64 %size5)
+  %v19 = sub i64 %v18, %v16
+  %v20 = mul i64 %v16, 64
+  %v21 = getelementptr i8, ptr %p0, i64 %v20
+  %v22 = sub i64 %size3, %v14
+  %v23 = call i64 @llvm.smin.i64(i64 %v22, i64 1)
+  %v24 = icmp slt i64 0, %v23
+  br i1 %v24, label %l25.body, label %l25.end
+l25.body:
+  %l25.i = phi i64 [ 0, %l8.body ], [ %l25.next, %l33.end ]
+  %v26 = add i64 %v14, %l25.i
+  %v27 = mul i64 %v26, %size0
+  %v28 = call i64 @llvm.smin.i64(i64 %v27, i64 %size4)
+  %v29 = sub i64 %v28, %v16
+  %v30 = mul i64 %v29, 64
+  %v31 = getelementptr i8, ptr %v21, i64 %v30
   call void @llvm.x86.tilezero(i8 0)
-  %v42 = icmp slt i64 0, 1
-  br i1 %v42, label %l41.body, label %l41.end
-l41.body:
-  %l41.i = phi i64 [ 0, %l33.body ], [ %l41.next, %l41.body ]
-  %v43 = mul i64 %l41.i, 1024
-  %v44 = getelementptr i8, ptr %v32, i64 %v43
-  %v45 = getelementptr i8, ptr %v40, i64 0
-  call void @llvm.x86.tileloadd64(i8 1, ptr %v45, i64 64)
-  %v46 = getelementptr i8, ptr %v44, i64 0
-  call void @llvm.x86.tileloadd64(i8 2, ptr %v46, i64 64)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %v31, i64 64)
+  call void @llvm.x86.tileloadd64(i8 2, ptr %p2, i64 64)
   call void @llvm.x86.tdpbf16ps(i8 0, i8 1, i8 2)
-  %l41.next = add nuw nsw i64 %l41.i, 1
-  %v47 = icmp slt i64 %l41.next, 1
-  br i1 %v47, label %l41.body, label %l41.end
-l41.end:
-  %v48 = getelementptr i32, ptr %s1, i64 0
-  call void @llvm.x86.tilestored64(i8 0, ptr %v48, i64 64)
-  %v50 = icmp slt i64 0, %size0
-  br i1 %v50, label %l49.body, label %l49.end
-l49.body:
-  %l49.i = phi i64 [ 0, %l41.end ], [ %l49.next, %w61.end ]
-  %v51 = mul i64 %l33.i, %size0
-  %v52 = add i64 %v51, %l49.i
-  %v53 = mul i64 %v15, %size0
-  %v54 = add i64 %v53, %v52
-  %v55 = icmp slt i64 %v54, %size6
-  %v56 = sub i64 %v54, %size7
-  %v57 = select i1 %v55, i64 %v54, i64 %v56
-  %v58 = icmp slt i64 %v54, %size6
-  %v59 = icmp sge i64 %v54, %size8
-  %v60 = or i1 %v58, %v59
-  br i1 %v60, label %w61.then, label %w61.end
-w61.then:
-  %v62 = mul i64 %l49.i, 16
-  %v63 = getelementptr i32, ptr %s1, i64 %v62
-  %v64 = getelementptr i32, ptr %v63, i64 0
-  %v65 = load <16 x float>, ptr %v64, align 64
-  %v66 = mul i64 %v57, 16
-  %v67 = getelementptr i16, ptr %p1, i64 0
-  %v68 = load <16 x i16>, ptr %v67, align 2
-  %v69 = zext <16 x i16> %v68 to <16 x i32>
-  %v70 = shl <16 x i32> %v69, splat (i32 16)
-  %v71 = bitcast <16 x i32> %v70 to <16 x float>
-  %v72 = fadd contract <16 x float> %v65, %v71
-  %v73 = fptrunc <16 x float> %v72 to <16 x bfloat>
-  %v74 = bitcast <16 x bfloat> %v73 to <16 x i16>
-  %v75 = zext <16 x i16> %v74 to <16 x i32>
-  %v76 = shl <16 x i32> %v75, splat (i32 16)
-  %v77 = bitcast <16 x i32> %v76 to <16 x float>
-  %v78 = fcmp olt <16 x float> %v77, splat (float 0x0000000000000000)
-  %v79 = select <16 x i1> %v78, <16 x float> splat (float 0x0000000000000000), <16 x float> %v77
-  %v80 = fadd contract <16 x float> %v79, %v79
-  %v81 = fptrunc <16 x float> %v80 to <16 x bfloat>
-  %v82 = bitcast <16 x bfloat> %v81 to <16 x i16>
-  %v83 = zext <16 x i16> %v82 to <16 x i32>
-  %v84 = shl <16 x i32> %v83, splat (i32 16)
-  %v85 = bitcast <16 x i32> %v84 to <16 x float>
-  %v86 = bitcast <16 x float> %v79 to <16 x i32>
-  %v87 = lshr <16 x i32> %v86, splat (i32 16)
-  %v88 = trunc <16 x i32> %v87 to <16 x i16>
-  %v89 = getelementptr i16, ptr %p3, i64 %v66
-  store <16 x i16> %v88, ptr %v89, align 2
-  %v90 = bitcast <16 x float> %v85 to <16 x i32>
-  %v91 = lshr <16 x i32> %v90, splat (i32 16)
-  %v92 = trunc <16 x i32> %v91 to <16 x i16>
-  %v93 = getelementptr i16, ptr %p4, i64 %v66
-  store <16 x i16> %v92, ptr %v93, align 2
-  br label %w61.end
-w61.end:
-  %l49.next = add nuw nsw i64 %l49.i, 1
-  %v94 = icmp slt i64 %l49.next, %size0
-  br i1 %v94, label %l49.body, label %l49.end
-l49.end:
+  call void @llvm.x86.tilestored64(i8 0, ptr %s1, i64 64)
+  %v32 = icmp slt i64 0, %size0
+  br i1 %v32, label %l33.body, label %l33.end
+l33.body:
+  %l33.i = phi i64 [ 0, %l25.body ], [ %l33.next, %w42.end ]
+  %v34 = mul i64 %l25.i, %size0
+  %v35 = add i64 %v34, %l33.i
+  %v36 = add i64 %v15, %v35
+  %v37 = icmp slt i64 %v36, %size6
+  %v38 = sub i64 %v36, %size7
+  %v39 = select i1 %v37, i64 %v36, i64 %v38
+  %v40 = icmp sge i64 %v36, %size8
+  %v41 = or i1 %v37, %v40
+  br i1 %v41, label %w42.then, label %w42.end
+w42.then:
+  %v43 = mul i64 %l33.i, 16
+  %v44 = getelementptr i32, ptr %s1, i64 %v43
+  %v45 = load <16 x float>, ptr %v44, align 64
+  %v46 = mul i64 %v39, 16
+  %v47 = load <16 x i16>, ptr %p1, align 2
+  %v48 = zext <16 x i16> %v47 to <16 x i32>
+  %v49 = shl <16 x i32> %v48, splat (i32 16)
+  %v50 = bitcast <16 x i32> %v49 to <16 x float>
+  %v51 = fadd contract <16 x float> %v45, %v50
+  %v52 = fptrunc <16 x float> %v51 to <16 x bfloat>
+  %v53 = bitcast <16 x bfloat> %v52 to <16 x i16>
+  %v54 = zext <16 x i16> %v53 to <16 x i32>
+  %v55 = shl <16 x i32> %v54, splat (i32 16)
+  %v56 = bitcast <16 x i32> %v55 to <16 x float>
+  %v57 = fcmp olt <16 x float> %v56, splat (float 0x0000000000000000)
+  %v58 = select <16 x i1> %v57, <16 x float> splat (float 0x0000000000000000), <16 x float> %v56
+  %v59 = fadd contract <16 x float> %v58, %v58
+  %v60 = fptrunc <16 x float> %v59 to <16 x bfloat>
+  %v61 = bitcast <16 x bfloat> %v60 to <16 x i16>
+  %v62 = zext <16 x i16> %v61 to <16 x i32>
+  %v63 = shl <16 x i32> %v62, splat (i32 16)
+  %v64 = bitcast <16 x i32> %v63 to <16 x float>
+  %v65 = bitcast <16 x float> %v58 to <16 x i32>
+  %v66 = lshr <16 x i32> %v65, splat (i32 16)
+  %v67 = trunc <16 x i32> %v66 to <16 x i16>
+  %v68 = getelementptr i16, ptr %p3, i64 %v46
+  store <16 x i16> %v67, ptr %v68, align 2
+  %v69 = bitcast <16 x float> %v64 to <16 x i32>
+  %v70 = lshr <16 x i32> %v69, splat (i32 16)
+  %v71 = trunc <16 x i32> %v70 to <16 x i16>
+  %v72 = getelementptr i16, ptr %p4, i64 %v46
+  store <16 x i16> %v71, ptr %v72, align 2
+  br label %w42.end
+w42.end:
   %l33.next = add nuw nsw i64 %l33.i, 1
-  %v95 = icmp slt i64 %l33.next, %v26
-  br i1 %v95, label %l33.body, label %l33.end
+  %v73 = icmp slt i64 %l33.next, %size0
+  br i1 %v73, label %l33.body, label %l33.end
 l33.end:
-  %l29.next = add nuw nsw i64 %l29.i, 1
-  %v96 = icmp slt i64 %l29.next, %v28
-  br i1 %v96, label %l29.body, label %l29.end
-l29.end:
+  %l25.next = add nuw nsw i64 %l25.i, 1
+  %v74 = icmp slt i64 %l25.next, %v23
+  br i1 %v74, label %l25.body, label %l25.end
+l25.end:
   %l8.next = add nuw nsw i64 %l8.i, 1
-  %v97 = icmp slt i64 %l8.next, %last
-  br i1 %v97, label %l8.body, label %l8.end
+  %v75 = icmp slt i64 %l8.next, %last
+  br i1 %v75, label %l8.body, label %l8.end
 l8.end:
   call void @llvm.x86.tilerelease()
   ret void

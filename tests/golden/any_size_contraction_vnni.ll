@@ -27,224 +27,183 @@ entry:
   %size2 = load i64, ptr %size2.at, !invariant.load !{}
   %size3.at = getelementptr i64, ptr %sizes, i64 3
   %size3 = load i64, ptr %size3.at, !invariant.load !{}
-  %s27 = alloca <16 x float>
-  %v3 = icmp slt i64 %first, %last
-  br i1 %v3, label %l2.body, label %l2.end
-l2.body:
-  %l2.i = phi i64 [ %first, %entry ], [ %l2.next, %l18.end ]
+  %s20 = alloca <16 x float>
+  %v2 = icmp slt i64 %first, %last
+  br i1 %v2, label %l3.body, label %l3.end
+l3.body:
+  %l3.i = phi i64 [ %first, %entry ], [ %l3.next, %l111.end ]
   %v4 = and i64 %size0, 4294967295
-  %v5 = and i64 %l2.i, 2147483647
+  %v5 = and i64 %l3.i, 2147483647
   %v6 = mul i64 %v5, %v4
   %v7 = lshr i64 %v6, %size1
   %v8 = mul i64 %v7, %size2
-  %v9 = sub i64 %l2.i, %v8
+  %v9 = sub i64 %l3.i, %v8
   %v10 = mul i64 %v9, 16
   %v11 = sub i64 %size3, %v10
   %v12 = call i64 @llvm.smin.i64(i64 %v11, i64 16)
-  %v13 = getelementptr i16, ptr %p0, i64 0
-  %v14 = mul i64 %v10, 64
-  %v15 = getelementptr i8, ptr %v13, i64 %v14
-  %v16 = call i64 @llvm.smin.i64(i64 1, i64 1)
-  %v17 = call i64 @llvm.smin.i64(i64 %v16, i64 1)
-  %v19 = icmp slt i64 0, %v17
-  br i1 %v19, label %l18.body, label %l18.end
-l18.body:
-  %l18.i = phi i64 [ 0, %l2.body ], [ %l18.next, %l133.end ]
-  %v20 = mul i64 %l18.i, 1024
-  %v21 = getelementptr i8, ptr %p2, i64 %v20
-  %v23 = icmp slt i64 0, %v12
-  br i1 %v23, label %l22.body, label %l22.end
-l22.body:
-  %l22.i = phi i64 [ 0, %l18.body ], [ %l22.next, %l90.end ]
-  %v24 = mul i64 %l22.i, 64
-  %v25 = getelementptr i8, ptr %v15, i64 %v24
-  %v26 = call ptr asm "", "=r,0"(ptr %v25)
-  store <16 x float> splat (float 0x0000000000000000), ptr %s27
-  %v29 = icmp slt i64 0, 1
-  br i1 %v29, label %l28.body, label %l28.end
-l28.body:
-  %l28.i = phi i64 [ 0, %l22.body ], [ %l28.next, %l33.end ]
-  %v30 = mul i64 %l28.i, 1024
-  %v31 = getelementptr i8, ptr %v21, i64 %v30
-  %v32 = getelementptr i8, ptr %v26, i64 0
-  %v34 = icmp slt i64 0, 16
-  br i1 %v34, label %l33.body, label %l33.end
-l33.body:
-  %l33.i = phi i64 [ 0, %l28.body ], [ %l33.next, %l33.body ]
-  %v35 = mul i64 %l33.i, 64
-  %v36 = getelementptr i8, ptr %v31, i64 %v35
+  %v13 = mul i64 %v10, 64
+  %v14 = getelementptr i8, ptr %p0, i64 %v13
+  %v15 = icmp slt i64 0, %v12
+  br i1 %v15, label %l16.body, label %l16.end
+l16.body:
+  %l16.i = phi i64 [ 0, %l3.body ], [ %l16.next, %l21.end ]
+  %v17 = mul i64 %l16.i, 64
+  %v18 = getelementptr i8, ptr %v14, i64 %v17
+  %v19 = call ptr asm "", "=r,0"(ptr %v18)
+  store <16 x float> splat (float 0x0000000000000000), ptr %s20
+  br i1 true, label %l21.body, label %l21.end
+l21.body:
+  %l21.i = phi i64 [ 0, %l16.body ], [ %l21.next, %l21.body ]
+  %v22 = mul i64 %l21.i, 64
+  %v23 = getelementptr i8, ptr %p2, i64 %v22
+  %v24 = load <16 x i32>, ptr %v23, align 4
+  %v25 = mul i64 %l21.i, 4
+  %v26 = getelementptr i8, ptr %v19, i64 %v25
+  %v27 = load i32, ptr %v26, align 1
+  %v28 = insertelement <16 x i32> poison, i32 %v27, i32 0
+  %v29 = shufflevector <16 x i32> %v28, <16 x i32> poison, <16 x i32> zeroinitializer
+  %v30 = load <16 x float>, ptr %s20
+  %v31 = bitcast <16 x i32> %v29 to <32 x bfloat>
+  %v32 = bitcast <16 x i32> %v24 to <32 x bfloat>
+  %v33 = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %v30, <32 x bfloat> %v31, <32 x bfloat> %v32)
+  store <16 x float> %v33, ptr %s20
+  call void asm sideeffect "", "~{memory}"()
+  %v34 = add i64 %l21.i, 1
+  %v35 = mul i64 %v34, 64
+  %v36 = getelementptr i8, ptr %p2, i64 %v35
   %v37 = load <16 x i32>, ptr %v36, align 4
-  %v38 = mul i64 %l33.i, 4
-  %v39 = getelementptr i8, ptr %v32, i64 %v38
+  %v38 = mul i64 %v34, 4
+  %v39 = getelementptr i8, ptr %v19, i64 %v38
   %v40 = load i32, ptr %v39, align 1
   %v41 = insertelement <16 x i32> poison, i32 %v40, i32 0
   %v42 = shufflevector <16 x i32> %v41, <16 x i32> poison, <16 x i32> zeroinitializer
-  %v43 = load <16 x float>, ptr %s27
+  %v43 = load <16 x float>, ptr %s20
   %v44 = bitcast <16 x i32> %v42 to <32 x bfloat>
   %v45 = bitcast <16 x i32> %v37 to <32 x bfloat>
   %v46 = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %v43, <32 x bfloat> %v44, <32 x bfloat> %v45)
-  store <16 x float> %v46, ptr %s27
+  store <16 x float> %v46, ptr %s20
   call void asm sideeffect "", "~{memory}"()
-  %v47 = add i64 %l33.i, 1
+  %v47 = add i64 %l21.i, 2
   %v48 = mul i64 %v47, 64
-  %v49 = getelementptr i8, ptr %v31, i64 %v48
+  %v49 = getelementptr i8, ptr %p2, i64 %v48
   %v50 = load <16 x i32>, ptr %v49, align 4
   %v51 = mul i64 %v47, 4
-  %v52 = getelementptr i8, ptr %v32, i64 %v51
+  %v52 = getelementptr i8, ptr %v19, i64 %v51
   %v53 = load i32, ptr %v52, align 1
   %v54 = insertelement <16 x i32> poison, i32 %v53, i32 0
   %v55 = shufflevector <16 x i32> %v54, <16 x i32> poison, <16 x i32> zeroinitializer
-  %v56 = load <16 x float>, ptr %s27
+  %v56 = load <16 x float>, ptr %s20
   %v57 = bitcast <16 x i32> %v55 to <32 x bfloat>
   %v58 = bitcast <16 x i32> %v50 to <32 x bfloat>
   %v59 = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %v56, <32 x bfloat> %v57, <32 x bfloat> %v58)
-  store <16 x float> %v59, ptr %s27
+  store <16 x float> %v59, ptr %s20
   call void asm sideeffect "", "~{memory}"()
-  %v60 = add i64 %l33.i, 2
+  %v60 = add i64 %l21.i, 3
   %v61 = mul i64 %v60, 64
-  %v62 = getelementptr i8, ptr %v31, i64 %v61
+  %v62 = getelementptr i8, ptr %p2, i64 %v61
   %v63 = load <16 x i32>, ptr %v62, align 4
   %v64 = mul i64 %v60, 4
-  %v65 = getelementptr i8, ptr %v32, i64 %v64
+  %v65 = getelementptr i8, ptr %v19, i64 %v64
   %v66 = load i32, ptr %v65, align 1
   %v67 = insertelement <16 x i32> poison, i32 %v66, i32 0
   %v68 = shufflevector <16 x i32> %v67, <16 x i32> poison, <16 x i32> zeroinitializer
-  %v69 = load <16 x float>, ptr %s27
+  %v69 = load <16 x float>, ptr %s20
   %v70 = bitcast <16 x i32> %v68 to <32 x bfloat>
   %v71 = bitcast <16 x i32> %v63 to <32 x bfloat>
   %v72 = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %v69, <32 x bfloat> %v70, <32 x bfloat> %v71)
-  store <16 x float> %v72, ptr %s27
-  call void asm sideeffect "", "~{memory}"()
-  %v73 = add i64 %l33.i, 3
-  %v74 = mul i64 %v73, 64
-  %v75 = getelementptr i8, ptr %v31, i64 %v74
-  %v76 = load <16 x i32>, ptr %v75, align 4
-  %v77 = mul i64 %v73, 4
-  %v78 = getelementptr i8, ptr %v32, i64 %v77
-  %v79 = load i32, ptr %v78, align 1
-  %v80 = insertelement <16 x i32> poison, i32 %v79, i32 0
-  %v81 = shufflevector <16 x i32> %v80, <16 x i32> poison, <16 x i32> zeroinitializer
-  %v82 = load <16 x float>, ptr %s27
-  %v83 = bitcast <16 x i32> %v81 to <32 x bfloat>
-  %v84 = bitcast <16 x i32> %v76 to <32 x bfloat>
-  %v85 = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %v82, <32 x bfloat> %v83, <32 x bfloat> %v84)
-  store <16 x float> %v85, ptr %s27
-  %l33.next = add nuw nsw i64 %l33.i, 4
-  %v86 = icmp slt i64 %l33.next, 16
-  br i1 %v86, label %l33.body, label %l33.end
-l33.end:
-  %l28.next = add nuw nsw i64 %l28.i, 1
-  %v87 = icmp slt i64 %l28.next, 1
-  br i1 %v87, label %l28.body, label %l28.end
-l28.end:
-  %v88 = load <16 x float>, ptr %s27
-  %v89 = getelementptr i32, ptr %s1, i64 0
-  store <16 x float> %v88, ptr %v89, align 64
-  %v91 = icmp slt i64 0, 1
-  br i1 %v91, label %l90.body, label %l90.end
-l90.body:
-  %l90.i = phi i64 [ 0, %l28.end ], [ %l90.next, %l90.body ]
-  %v92 = add i64 %l22.i, %l90.i
-  %v93 = add i64 %v10, %v92
-  %v94 = mul i64 %l90.i, 16
-  %v95 = getelementptr i32, ptr %s1, i64 %v94
-  %v96 = getelementptr i32, ptr %v95, i64 0
-  %v97 = load <16 x float>, ptr %v96, align 64
-  %v98 = mul i64 %v93, 16
-  %v99 = getelementptr i16, ptr %p1, i64 0
-  %v100 = load <16 x i16>, ptr %v99, align 2
-  %v101 = zext <16 x i16> %v100 to <16 x i32>
-  %v102 = shl <16 x i32> %v101, splat (i32 16)
-  %v103 = bitcast <16 x i32> %v102 to <16 x float>
-  %v104 = fadd contract <16 x float> %v97, %v103
-  %v105 = fptrunc <16 x float> %v104 to <16 x bfloat>
-  %v106 = bitcast <16 x bfloat> %v105 to <16 x i16>
-  %v107 = zext <16 x i16> %v106 to <16 x i32>
-  %v108 = shl <16 x i32> %v107, splat (i32 16)
-  %v109 = bitcast <16 x i32> %v108 to <16 x float>
-  %v110 = fcmp olt <16 x float> %v109, splat (float 0x0000000000000000)
-  %v111 = select <16 x i1> %v110, <16 x float> splat (float 0x0000000000000000), <16 x float> %v109
-  %v112 = fadd contract <16 x float> %v111, %v111
-  %v113 = fptrunc <16 x float> %v112 to <16 x bfloat>
-  %v114 = bitcast <16 x bfloat> %v113 to <16 x i16>
-  %v115 = zext <16 x i16> %v114 to <16 x i32>
-  %v116 = shl <16 x i32> %v115, splat (i32 16)
-  %v117 = bitcast <16 x i32> %v116 to <16 x float>
-  %v118 = bitcast <16 x float> %v111 to <16 x i32>
-  %v119 = lshr <16 x i32> %v118, splat (i32 16)
-  %v120 = trunc <16 x i32> %v119 to <16 x i16>
-  %v121 = getelementptr i16, ptr %p3, i64 %v98
-  store <16 x i16> %v120, ptr %v121, align 2
-  %v122 = bitcast <16 x float> %v117 to <16 x i32>
-  %v123 = lshr <16 x i32> %v122, splat (i32 16)
-  %v124 = trunc <16 x i32> %v123 to <16 x i16>
-  %v125 = getelementptr i16, ptr %p4, i64 %v98
-  store <16 x i16> %v124, ptr %v125, align 2
-  %l90.next = add nuw nsw i64 %l90.i, 1
-  %v126 = icmp slt i64 %l90.next, 1
-  br i1 %v126, label %l90.body, label %l90.end
-l90.end:
-  %l22.next = add nuw nsw i64 %l22.i, 1
-  %v127 = icmp slt i64 %l22.next, %v12
-  br i1 %v127, label %l22.body, label %l22.end
-l22.end:
-  %v128 = mul i64 %v12, 64
-  %v129 = getelementptr i8, ptr %v15, i64 %v128
-  %v130 = call ptr asm "", "=r,0"(ptr %v129)
-  %v131 = sub i64 %v12, %v12
-  br label %rest132
-rest132:
-  %v134 = icmp slt i64 0, %v131
-  br i1 %v134, label %l133.body, label %l133.end
-l133.body:
-  %l133.i = phi i64 [ 0, %rest132 ], [ %l133.next, %l133.body ]
-  %v135 = add i64 %v12, %l133.i
-  %v136 = add i64 %v10, %v135
-  %v137 = mul i64 %l133.i, 16
-  %v138 = getelementptr i32, ptr %s1, i64 %v137
-  %v139 = getelementptr i32, ptr %v138, i64 0
-  %v140 = load <16 x float>, ptr %v139, align 64
-  %v141 = mul i64 %v136, 16
-  %v142 = getelementptr i16, ptr %p1, i64 0
-  %v143 = load <16 x i16>, ptr %v142, align 2
-  %v144 = zext <16 x i16> %v143 to <16 x i32>
-  %v145 = shl <16 x i32> %v144, splat (i32 16)
-  %v146 = bitcast <16 x i32> %v145 to <16 x float>
-  %v147 = fadd contract <16 x float> %v140, %v146
-  %v148 = fptrunc <16 x float> %v147 to <16 x bfloat>
-  %v149 = bitcast <16 x bfloat> %v148 to <16 x i16>
-  %v150 = zext <16 x i16> %v149 to <16 x i32>
-  %v151 = shl <16 x i32> %v150, splat (i32 16)
-  %v152 = bitcast <16 x i32> %v151 to <16 x float>
-  %v153 = fcmp olt <16 x float> %v152, splat (float 0x0000000000000000)
-  %v154 = select <16 x i1> %v153, <16 x float> splat (float 0x0000000000000000), <16 x float> %v152
-  %v155 = fadd contract <16 x float> %v154, %v154
-  %v156 = fptrunc <16 x float> %v155 to <16 x bfloat>
-  %v157 = bitcast <16 x bfloat> %v156 to <16 x i16>
-  %v158 = zext <16 x i16> %v157 to <16 x i32>
-  %v159 = shl <16 x i32> %v158, splat (i32 16)
-  %v160 = bitcast <16 x i32> %v159 to <16 x float>
-  %v161 = bitcast <16 x float> %v154 to <16 x i32>
-  %v162 = lshr <16 x i32> %v161, splat (i32 16)
-  %v163 = trunc <16 x i32> %v162 to <16 x i16>
-  %v164 = getelementptr i16, ptr %p3, i64 %v141
-  store <16 x i16> %v163, ptr %v164, align 2
-  %v165 = bitcast <16 x float> %v160 to <16 x i32>
-  %v166 = lshr <16 x i32> %v165, splat (i32 16)
-  %v167 = trunc <16 x i32> %v166 to <16 x i16>
-  %v168 = getelementptr i16, ptr %p4, i64 %v141
-  store <16 x i16> %v167, ptr %v168, align 2
-  %l133.next = add nuw nsw i64 %l133.i, 1
-  %v169 = icmp slt i64 %l133.next, %v131
-  br i1 %v169, label %l133.body, label %l133.end
-l133.end:
-  %l18.next = add nuw nsw i64 %l18.i, 1
-  %v170 = icmp slt i64 %l18.next, %v17
-  br i1 %v170, label %l18.body, label %l18.end
-l18.end:
-  %l2.next = add nuw nsw i64 %l2.i, 1
-  %v171 = icmp slt i64 %l2.next, %last
-  br i1 %v171, label %l2.body, label %l2.end
-l2.end:
+  store <16 x float> %v72, ptr %s20
+  %l21.next = add nuw nsw i64 %l21.i, 4
+  %v73 = icmp slt i64 %l21.next, 16
+  br i1 %v73, label %l21.body, label %l21.end
+l21.end:
+  %v74 = load <16 x float>, ptr %s20
+  store <16 x float> %v74, ptr %s1, align 64
+  %v75 = add i64 %v10, %l16.i
+  %v76 = load <16 x float>, ptr %s1, align 64
+  %v77 = mul i64 %v75, 16
+  %v78 = load <16 x i16>, ptr %p1, align 2
+  %v79 = zext <16 x i16> %v78 to <16 x i32>
+  %v80 = shl <16 x i32> %v79, splat (i32 16)
+  %v81 = bitcast <16 x i32> %v80 to <16 x float>
+  %v82 = fadd contract <16 x float> %v76, %v81
+  %v83 = fptrunc <16 x float> %v82 to <16 x bfloat>
+  %v84 = bitcast <16 x bfloat> %v83 to <16 x i16>
+  %v85 = zext <16 x i16> %v84 to <16 x i32>
+  %v86 = shl <16 x i32> %v85, splat (i32 16)
+  %v87 = bitcast <16 x i32> %v86 to <16 x float>
+  %v88 = fcmp olt <16 x float> %v87, splat (float 0x0000000000000000)
+  %v89 = select <16 x i1> %v88, <16 x float> splat (float 0x0000000000000000), <16 x float> %v87
+  %v90 = fadd contract <16 x float> %v89, %v89
+  %v91 = fptrunc <16 x float> %v90 to <16 x bfloat>
+  %v92 = bitcast <16 x bfloat> %v91 to <16 x i16>
+  %v93 = zext <16 x i16> %v92 to <16 x i32>
+  %v94 = shl <16 x i32> %v93, splat (i32 16)
+  %v95 = bitcast <16 x i32> %v94 to <16 x float>
+  %v96 = bitcast <16 x float> %v89 to <16 x i32>
+  %v97 = lshr <16 x i32> %v96, splat (i32 16)
+  %v98 = trunc <16 x i32> %v97 to <16 x i16>
+  %v99 = getelementptr i16, ptr %p3, i64 %v77
+  store <16 x i16> %v98, ptr %v99, align 2
+  %v100 = bitcast <16 x float> %v95 to <16 x i32>
+  %v101 = lshr <16 x i32> %v100, splat (i32 16)
+  %v102 = trunc <16 x i32> %v101 to <16 x i16>
+  %v103 = getelementptr i16, ptr %p4, i64 %v77
+  store <16 x i16> %v102, ptr %v103, align 2
+  %l16.next = add nuw nsw i64 %l16.i, 1
+  %v104 = icmp slt i64 %l16.next, %v12
+  br i1 %v104, label %l16.body, label %l16.end
+l16.end:
+  %v105 = mul i64 %v12, 64
+  %v106 = getelementptr i8, ptr %v14, i64 %v105
+  %v107 = call ptr asm "", "=r,0"(ptr %v106)
+  %v108 = sub i64 %v12, %v12
+  br label %rest109
+rest109:
+  %v110 = icmp slt i64 0, %v108
+  br i1 %v110, label %l111.body, label %l111.end
+l111.body:
+  %l111.i = phi i64 [ 0, %rest109 ], [ %l111.next, %l111.body ]
+  %v112 = add i64 %v12, %l111.i
+  %v113 = add i64 %v10, %v112
+  %v114 = mul i64 %l111.i, 16
+  %v115 = getelementptr i32, ptr %s1, i64 %v114
+  %v116 = load <16 x float>, ptr %v115, align 64
+  %v117 = mul i64 %v113, 16
+  %v118 = load <16 x i16>, ptr %p1, align 2
+  %v119 = zext <16 x i16> %v118 to <16 x i32>
+  %v120 = shl <16 x i32> %v119, splat (i32 16)
+  %v121 = bitcast <16 x i32> %v120 to <16 x float>
+  %v122 = fadd contract <16 x float> %v116, %v121
+  %v123 = fptrunc <16 x float> %v122 to <16 x bfloat>
+  %v124 = bitcast <16 x bfloat> %v123 to <16 x i16>
+  %v125 = zext <16 x i16> %v124 to <16 x i32>
+  %v126 = shl <16 x i32> %v125, splat (i32 16)
+  %v127 = bitcast <16 x i32> %v126 to <16 x float>
+  %v128 = fcmp olt <16 x float> %v127, splat (float 0x0000000000000000)
+  %v129 = select <16 x i1> %v128, <16 x float> splat (float 0x0000000000000000), <16 x float> %v127
+  %v130 = fadd contract <16 x float> %v129, %v129
+  %v131 = fptrunc <16 x float> %v130 to <16 x bfloat>
+  %v132 = bitcast <16 x bfloat> %v131 to <16 x i16>
+  %v133 = zext <16 x i16> %v132 to <16 x i32>
+  %v134 = shl <16 x i32> %v133, splat (i32 16)
+  %v135 = bitcast <16 x i32> %v134 to <16 x float>
+  %v136 = bitcast <16 x float> %v129 to <16 x i32>
+  %v137 = lshr <16 x i32> %v136, splat (i32 16)
+  %v138 = trunc <16 x i32> %v137 to <16 x i16>
+  %v139 = getelementptr i16, ptr %p3, i64 %v117
+  store <16 x i16> %v138, ptr %v139, align 2
+  %v140 = bitcast <16 x float> %v135 to <16 x i32>
+  %v141 = lshr <16 x i32> %v140, splat (i32 16)
+  %v142 = trunc <16 x i32> %v141 to <16 x i16>
+  %v143 = getelementptr i16, ptr %p4, i64 %v117
+  store <16 x i16> %v142, ptr %v143, align 2
+  %l111.next = add nuw nsw i64 %l111.i, 1
+  %v144 = icmp slt i64 %l111.next, %v108
+  br i1 %v144, label %l111.body, label %l111.end
+l111.end:
+  %l3.next = add nuw nsw i64 %l3.i, 1
+  %v145 = icmp slt i64 %l3.next, %last
+  br i1 %v145, label %l3.body, label %l3.end
+l3.end:
   ret void
 }

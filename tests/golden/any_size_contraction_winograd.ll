@@ -23,529 +23,409 @@ entry:
   %s3 = alloca [8 x float], align 64
   %s4 = alloca [32 x float], align 64
   %s5 = alloca [64 x i64], align 64
-  %s10 = alloca i64
+  %s6 = alloca i64
   %size0.at = getelementptr i64, ptr %sizes, i64 0
   %size0 = load i64, ptr %size0.at, !invariant.load !{}
-  %s242 = alloca <8 x float>
-  %v7 = icmp slt i64 0, 8
-  br i1 %v7, label %l6.body, label %l6.end
-l6.body:
-  %l6.i = phi i64 [ 0, %entry ], [ %l6.next, %l6.body ]
-  %v8 = getelementptr float, ptr %s3, i64 %l6.i
-  store <8 x float> splat (float 0x0000000000000000), ptr %v8
-  %l6.next = add nuw nsw i64 %l6.i, 8
-  %v9 = icmp slt i64 %l6.next, 8
-  br i1 %v9, label %l6.body, label %l6.end
-l6.end:
-  store i64 -1, ptr %s10
-  %v12 = icmp slt i64 %first, %last
-  br i1 %v12, label %l11.body, label %l11.end
-l11.body:
-  %l11.i = phi i64 [ %first, %l6.end ], [ %l11.next, %l222.end ]
-  %v13 = mul i64 %l11.i, 4
-  %v14 = sub i64 %size0, %v13
-  %v15 = call i64 @llvm.smin.i64(i64 %v14, i64 4)
-  %v16 = call i64 @llvm.smin.i64(i64 1, i64 1)
-  %v17 = load i64, ptr %s10
-  %v18 = icmp ne i64 %v17, %l11.i
-  br i1 %v18, label %w19.then, label %w19.end
-w19.then:
-  %v20 = call i64 @llvm.smin.i64(i64 8, i64 8)
-  %v22 = icmp slt i64 0, %v15
-  br i1 %v22, label %l21.body, label %l21.end
-l21.body:
-  %l21.i = phi i64 [ 0, %w19.then ], [ %l21.next, %l91.end ]
-  %v23 = add i64 %v13, %l21.i
-  %v24 = add <4 x i64> splat (i64 0), <i64 0, i64 1, i64 2, i64 3>
-  %v25 = icmp ult <4 x i64> %v24, splat (i64 4)
-  %v26 = mul <4 x i64> %v24, splat (i64 32)
-  %v27 = getelementptr float, ptr %p0, i64 0
-  %v28 = ptrtoint ptr %v27 to i64
-  %v29 = ptrtoint ptr %s3 to i64
-  %v30 = mul i64 %v23, 4
-  %v31 = mul i64 %v30, 128
-  %v32 = add i64 %v28, %v31
-  %v33 = icmp ult i64 0, 4
-  %v34 = insertelement <4 x i1> poison, i1 %v33, i32 0
-  %v35 = shufflevector <4 x i1> %v34, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v36 = and <4 x i1> %v25, %v35
-  %v37 = insertelement <4 x i64> poison, i64 %v32, i32 0
-  %v38 = shufflevector <4 x i64> %v37, <4 x i64> poison, <4 x i32> zeroinitializer
-  %v39 = add <4 x i64> %v26, %v38
-  %v40 = insertelement <4 x i64> poison, i64 %v29, i32 0
-  %v41 = shufflevector <4 x i64> %v40, <4 x i64> poison, <4 x i32> zeroinitializer
-  %v42 = select <4 x i1> %v36, <4 x i64> %v39, <4 x i64> %v41
-  %v43 = getelementptr i64, ptr %s5, i64 0
-  store <4 x i64> %v42, ptr %v43, align 8
-  %v44 = mul i64 %v23, 4
-  %v45 = add i64 %v44, 1
-  %v46 = mul i64 %v45, 128
-  %v47 = add i64 %v28, %v46
-  %v48 = icmp ult i64 1, 4
-  %v49 = insertelement <4 x i1> poison, i1 %v48, i32 0
-  %v50 = shufflevector <4 x i1> %v49, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v51 = and <4 x i1> %v25, %v50
-  %v52 = insertelement <4 x i64> poison, i64 %v47, i32 0
-  %v53 = shufflevector <4 x i64> %v52, <4 x i64> poison, <4 x i32> zeroinitializer
-  %v54 = add <4 x i64> %v26, %v53
-  %v55 = insertelement <4 x i64> poison, i64 %v29, i32 0
+  %s177 = alloca <8 x float>
+  store <8 x float> splat (float 0x0000000000000000), ptr %s3
+  store i64 -1, ptr %s6
+  %v7 = icmp slt i64 %first, %last
+  br i1 %v7, label %l8.body, label %l8.end
+l8.body:
+  %l8.i = phi i64 [ %first, %entry ], [ %l8.next, %l229.end ]
+  %v9 = mul i64 %l8.i, 4
+  %v10 = sub i64 %size0, %v9
+  %v11 = call i64 @llvm.smin.i64(i64 %v10, i64 4)
+  %v12 = load i64, ptr %s6
+  %v13 = icmp ne i64 %v12, %l8.i
+  br i1 %v13, label %w14.then, label %w14.end
+w14.then:
+  %v15 = icmp slt i64 0, %v11
+  br i1 %v15, label %l16.body, label %l16.end
+l16.body:
+  %l16.i = phi i64 [ 0, %w14.then ], [ %l16.next, %l16.body ]
+  %v17 = add i64 %v9, %l16.i
+  %v18 = add <4 x i64> splat (i64 0), <i64 0, i64 1, i64 2, i64 3>
+  %v19 = icmp ult <4 x i64> %v18, splat (i64 4)
+  %v20 = mul <4 x i64> %v18, splat (i64 32)
+  %v21 = ptrtoint ptr %p0 to i64
+  %v22 = ptrtoint ptr %s3 to i64
+  %v23 = mul i64 %v17, 4
+  %v24 = mul i64 %v23, 128
+  %v25 = add i64 %v21, %v24
+  %v26 = icmp ult i64 0, 4
+  %v27 = insertelement <4 x i1> poison, i1 %v26, i32 0
+  %v28 = shufflevector <4 x i1> %v27, <4 x i1> poison, <4 x i32> zeroinitializer
+  %v29 = and <4 x i1> %v19, %v28
+  %v30 = insertelement <4 x i64> poison, i64 %v25, i32 0
+  %v31 = shufflevector <4 x i64> %v30, <4 x i64> poison, <4 x i32> zeroinitializer
+  %v32 = add <4 x i64> %v20, %v31
+  %v33 = insertelement <4 x i64> poison, i64 %v22, i32 0
+  %v34 = shufflevector <4 x i64> %v33, <4 x i64> poison, <4 x i32> zeroinitializer
+  %v35 = select <4 x i1> %v29, <4 x i64> %v32, <4 x i64> %v34
+  store <4 x i64> %v35, ptr %s5, align 8
+  %v36 = add i64 %v23, 1
+  %v37 = mul i64 %v36, 128
+  %v38 = add i64 %v21, %v37
+  %v39 = icmp ult i64 1, 4
+  %v40 = insertelement <4 x i1> poison, i1 %v39, i32 0
+  %v41 = shufflevector <4 x i1> %v40, <4 x i1> poison, <4 x i32> zeroinitializer
+  %v42 = and <4 x i1> %v19, %v41
+  %v43 = insertelement <4 x i64> poison, i64 %v38, i32 0
+  %v44 = shufflevector <4 x i64> %v43, <4 x i64> poison, <4 x i32> zeroinitializer
+  %v45 = add <4 x i64> %v20, %v44
+  %v46 = select <4 x i1> %v42, <4 x i64> %v45, <4 x i64> %v34
+  %v47 = getelementptr i64, ptr %s5, i64 8
+  store <4 x i64> %v46, ptr %v47, align 8
+  %v48 = add i64 %v23, 2
+  %v49 = mul i64 %v48, 128
+  %v50 = add i64 %v21, %v49
+  %v51 = icmp ult i64 2, 4
+  %v52 = insertelement <4 x i1> poison, i1 %v51, i32 0
+  %v53 = shufflevector <4 x i1> %v52, <4 x i1> poison, <4 x i32> zeroinitializer
+  %v54 = and <4 x i1> %v19, %v53
+  %v55 = insertelement <4 x i64> poison, i64 %v50, i32 0
   %v56 = shufflevector <4 x i64> %v55, <4 x i64> poison, <4 x i32> zeroinitializer
-  %v57 = select <4 x i1> %v51, <4 x i64> %v54, <4 x i64> %v56
-  %v58 = getelementptr i64, ptr %s5, i64 8
-  store <4 x i64> %v57, ptr %v58, align 8
-  %v59 = mul i64 %v23, 4
-  %v60 = add i64 %v59, 2
+  %v57 = add <4 x i64> %v20, %v56
+  %v58 = select <4 x i1> %v54, <4 x i64> %v57, <4 x i64> %v34
+  %v59 = getelementptr i64, ptr %s5, i64 16
+  store <4 x i64> %v58, ptr %v59, align 8
+  %v60 = add i64 %v23, 3
   %v61 = mul i64 %v60, 128
-  %v62 = add i64 %v28, %v61
-  %v63 = icmp ult i64 2, 4
+  %v62 = add i64 %v21, %v61
+  %v63 = icmp ult i64 3, 4
   %v64 = insertelement <4 x i1> poison, i1 %v63, i32 0
   %v65 = shufflevector <4 x i1> %v64, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v66 = and <4 x i1> %v25, %v65
+  %v66 = and <4 x i1> %v19, %v65
   %v67 = insertelement <4 x i64> poison, i64 %v62, i32 0
   %v68 = shufflevector <4 x i64> %v67, <4 x i64> poison, <4 x i32> zeroinitializer
-  %v69 = add <4 x i64> %v26, %v68
-  %v70 = insertelement <4 x i64> poison, i64 %v29, i32 0
-  %v71 = shufflevector <4 x i64> %v70, <4 x i64> poison, <4 x i32> zeroinitializer
-  %v72 = select <4 x i1> %v66, <4 x i64> %v69, <4 x i64> %v71
-  %v73 = getelementptr i64, ptr %s5, i64 16
-  store <4 x i64> %v72, ptr %v73, align 8
-  %v74 = mul i64 %v23, 4
-  %v75 = add i64 %v74, 3
-  %v76 = mul i64 %v75, 128
-  %v77 = add i64 %v28, %v76
-  %v78 = icmp ult i64 3, 4
-  %v79 = insertelement <4 x i1> poison, i1 %v78, i32 0
-  %v80 = shufflevector <4 x i1> %v79, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v81 = and <4 x i1> %v25, %v80
-  %v82 = insertelement <4 x i64> poison, i64 %v77, i32 0
-  %v83 = shufflevector <4 x i64> %v82, <4 x i64> poison, <4 x i32> zeroinitializer
-  %v84 = add <4 x i64> %v26, %v83
-  %v85 = insertelement <4 x i64> poison, i64 %v29, i32 0
-  %v86 = shufflevector <4 x i64> %v85, <4 x i64> poison, <4 x i32> zeroinitializer
-  %v87 = select <4 x i1> %v81, <4 x i64> %v84, <4 x i64> %v86
-  %v88 = getelementptr i64, ptr %s5, i64 24
-  store <4 x i64> %v87, ptr %v88, align 8
-  %v89 = mul i64 %l21.i, 144
-  %v90 = getelementptr float, ptr %s1, i64 %v89
-  %v92 = icmp slt i64 0, %v20
-  br i1 %v92, label %l91.body, label %l91.end
-l91.body:
-  %l91.i = phi i64 [ 0, %l21.body ], [ %l91.next, %l91.body ]
-  %v93 = getelementptr i64, ptr %s5, i64 0
-  %v94 = load ptr, ptr %v93
-  %v95 = getelementptr float, ptr %v94, i64 %l91.i
-  %v96 = load <8 x float>, ptr %v95, align 4
-  %v97 = getelementptr i64, ptr %s5, i64 8
-  %v98 = load ptr, ptr %v97
-  %v99 = getelementptr float, ptr %v98, i64 %l91.i
-  %v100 = load <8 x float>, ptr %v99, align 4
-  %v101 = getelementptr i64, ptr %s5, i64 16
-  %v102 = load ptr, ptr %v101
-  %v103 = getelementptr float, ptr %v102, i64 %l91.i
+  %v69 = add <4 x i64> %v20, %v68
+  %v70 = select <4 x i1> %v66, <4 x i64> %v69, <4 x i64> %v34
+  %v71 = getelementptr i64, ptr %s5, i64 24
+  store <4 x i64> %v70, ptr %v71, align 8
+  %v72 = mul i64 %l16.i, 144
+  %v73 = getelementptr float, ptr %s1, i64 %v72
+  %v74 = load ptr, ptr %s5
+  %v75 = load <8 x float>, ptr %v74, align 4
+  %v76 = load ptr, ptr %v47
+  %v77 = load <8 x float>, ptr %v76, align 4
+  %v78 = load ptr, ptr %v59
+  %v79 = load <8 x float>, ptr %v78, align 4
+  %v80 = load ptr, ptr %v71
+  %v81 = load <8 x float>, ptr %v80, align 4
+  %v82 = fsub <8 x float> %v75, %v79
+  %v83 = fadd <8 x float> %v79, %v77
+  %v84 = fsub <8 x float> %v79, %v77
+  %v85 = fsub <8 x float> %v81, %v77
+  %v86 = getelementptr i64, ptr %s5, i64 1
+  %v87 = load ptr, ptr %v86
+  %v88 = load <8 x float>, ptr %v87, align 4
+  %v89 = getelementptr i64, ptr %s5, i64 9
+  %v90 = load ptr, ptr %v89
+  %v91 = load <8 x float>, ptr %v90, align 4
+  %v92 = getelementptr i64, ptr %s5, i64 17
+  %v93 = load ptr, ptr %v92
+  %v94 = load <8 x float>, ptr %v93, align 4
+  %v95 = getelementptr i64, ptr %s5, i64 25
+  %v96 = load ptr, ptr %v95
+  %v97 = load <8 x float>, ptr %v96, align 4
+  %v98 = fsub <8 x float> %v88, %v94
+  %v99 = fadd <8 x float> %v94, %v91
+  %v100 = fsub <8 x float> %v94, %v91
+  %v101 = fsub <8 x float> %v97, %v91
+  %v102 = getelementptr i64, ptr %s5, i64 2
+  %v103 = load ptr, ptr %v102
   %v104 = load <8 x float>, ptr %v103, align 4
-  %v105 = getelementptr i64, ptr %s5, i64 24
+  %v105 = getelementptr i64, ptr %s5, i64 10
   %v106 = load ptr, ptr %v105
-  %v107 = getelementptr float, ptr %v106, i64 %l91.i
-  %v108 = load <8 x float>, ptr %v107, align 4
-  %v109 = fsub <8 x float> %v96, %v104
-  %v110 = fadd <8 x float> %v104, %v100
-  %v111 = fsub <8 x float> %v104, %v100
-  %v112 = fsub <8 x float> %v108, %v100
-  %v113 = getelementptr i64, ptr %s5, i64 1
-  %v114 = load ptr, ptr %v113
-  %v115 = getelementptr float, ptr %v114, i64 %l91.i
-  %v116 = load <8 x float>, ptr %v115, align 4
-  %v117 = getelementptr i64, ptr %s5, i64 9
-  %v118 = load ptr, ptr %v117
-  %v119 = getelementptr float, ptr %v118, i64 %l91.i
+  %v107 = load <8 x float>, ptr %v106, align 4
+  %v108 = getelementptr i64, ptr %s5, i64 18
+  %v109 = load ptr, ptr %v108
+  %v110 = load <8 x float>, ptr %v109, align 4
+  %v111 = getelementptr i64, ptr %s5, i64 26
+  %v112 = load ptr, ptr %v111
+  %v113 = load <8 x float>, ptr %v112, align 4
+  %v114 = fsub <8 x float> %v104, %v110
+  %v115 = fadd <8 x float> %v110, %v107
+  %v116 = fsub <8 x float> %v110, %v107
+  %v117 = fsub <8 x float> %v113, %v107
+  %v118 = getelementptr i64, ptr %s5, i64 3
+  %v119 = load ptr, ptr %v118
   %v120 = load <8 x float>, ptr %v119, align 4
-  %v121 = getelementptr i64, ptr %s5, i64 17
+  %v121 = getelementptr i64, ptr %s5, i64 11
   %v122 = load ptr, ptr %v121
-  %v123 = getelementptr float, ptr %v122, i64 %l91.i
-  %v124 = load <8 x float>, ptr %v123, align 4
-  %v125 = getelementptr i64, ptr %s5, i64 25
-  %v126 = load ptr, ptr %v125
-  %v127 = getelementptr float, ptr %v126, i64 %l91.i
-  %v128 = load <8 x float>, ptr %v127, align 4
-  %v129 = fsub <8 x float> %v116, %v124
-  %v130 = fadd <8 x float> %v124, %v120
-  %v131 = fsub <8 x float> %v124, %v120
-  %v132 = fsub <8 x float> %v128, %v120
-  %v133 = getelementptr i64, ptr %s5, i64 2
-  %v134 = load ptr, ptr %v133
-  %v135 = getelementptr float, ptr %v134, i64 %l91.i
-  %v136 = load <8 x float>, ptr %v135, align 4
-  %v137 = getelementptr i64, ptr %s5, i64 10
-  %v138 = load ptr, ptr %v137
-  %v139 = getelementptr float, ptr %v138, i64 %l91.i
-  %v140 = load <8 x float>, ptr %v139, align 4
-  %v141 = getelementptr i64, ptr %s5, i64 18
-  %v142 = load ptr, ptr %v141
-  %v143 = getelementptr float, ptr %v142, i64 %l91.i
-  %v144 = load <8 x float>, ptr %v143, align 4
-  %v145 = getelementptr i64, ptr %s5, i64 26
-  %v146 = load ptr, ptr %v145
-  %v147 = getelementptr float, ptr %v146, i64 %l91.i
-  %v148 = load <8 x float>, ptr %v147, align 4
-  %v149 = fsub <8 x float> %v136, %v144
-  %v150 = fadd <8 x float> %v144, %v140
-  %v151 = fsub <8 x float> %v144, %v140
-  %v152 = fsub <8 x float> %v148, %v140
-  %v153 = getelementptr i64, ptr %s5, i64 3
-  %v154 = load ptr, ptr %v153
-  %v155 = getelementptr float, ptr %v154, i64 %l91.i
-  %v156 = load <8 x float>, ptr %v155, align 4
-  %v157 = getelementptr i64, ptr %s5, i64 11
-  %v158 = load ptr, ptr %v157
-  %v159 = getelementptr float, ptr %v158, i64 %l91.i
-  %v160 = load <8 x float>, ptr %v159, align 4
-  %v161 = getelementptr i64, ptr %s5, i64 19
-  %v162 = load ptr, ptr %v161
-  %v163 = getelementptr float, ptr %v162, i64 %l91.i
-  %v164 = load <8 x float>, ptr %v163, align 4
-  %v165 = getelementptr i64, ptr %s5, i64 27
-  %v166 = load ptr, ptr %v165
-  %v167 = getelementptr float, ptr %v166, i64 %l91.i
-  %v168 = load <8 x float>, ptr %v167, align 4
-  %v169 = fsub <8 x float> %v156, %v164
-  %v170 = fadd <8 x float> %v164, %v160
-  %v171 = fsub <8 x float> %v164, %v160
-  %v172 = fsub <8 x float> %v168, %v160
-  %v173 = fsub <8 x float> %v109, %v149
-  %v174 = fadd <8 x float> %v149, %v129
-  %v175 = fsub <8 x float> %v149, %v129
-  %v176 = fsub <8 x float> %v169, %v129
-  %v177 = getelementptr float, ptr %v90, i64 %l91.i
-  store <8 x float> %v173, ptr %v177
-  %v178 = add i64 %l91.i, 8
-  %v179 = getelementptr float, ptr %v90, i64 %v178
-  store <8 x float> %v174, ptr %v179
-  %v180 = add i64 %l91.i, 16
-  %v181 = getelementptr float, ptr %v90, i64 %v180
-  store <8 x float> %v175, ptr %v181
-  %v182 = add i64 %l91.i, 24
-  %v183 = getelementptr float, ptr %v90, i64 %v182
-  store <8 x float> %v176, ptr %v183
-  %v184 = fsub <8 x float> %v110, %v150
-  %v185 = fadd <8 x float> %v150, %v130
-  %v186 = fsub <8 x float> %v150, %v130
-  %v187 = fsub <8 x float> %v170, %v130
-  %v188 = add i64 %l91.i, 32
-  %v189 = getelementptr float, ptr %v90, i64 %v188
-  store <8 x float> %v184, ptr %v189
-  %v190 = add i64 %l91.i, 40
-  %v191 = getelementptr float, ptr %v90, i64 %v190
-  store <8 x float> %v185, ptr %v191
-  %v192 = add i64 %l91.i, 48
-  %v193 = getelementptr float, ptr %v90, i64 %v192
-  store <8 x float> %v186, ptr %v193
-  %v194 = add i64 %l91.i, 56
-  %v195 = getelementptr float, ptr %v90, i64 %v194
-  store <8 x float> %v187, ptr %v195
-  %v196 = fsub <8 x float> %v111, %v151
-  %v197 = fadd <8 x float> %v151, %v131
-  %v198 = fsub <8 x float> %v151, %v131
-  %v199 = fsub <8 x float> %v171, %v131
-  %v200 = add i64 %l91.i, 64
-  %v201 = getelementptr float, ptr %v90, i64 %v200
-  store <8 x float> %v196, ptr %v201
-  %v202 = add i64 %l91.i, 72
-  %v203 = getelementptr float, ptr %v90, i64 %v202
-  store <8 x float> %v197, ptr %v203
-  %v204 = add i64 %l91.i, 80
-  %v205 = getelementptr float, ptr %v90, i64 %v204
-  store <8 x float> %v198, ptr %v205
-  %v206 = add i64 %l91.i, 88
-  %v207 = getelementptr float, ptr %v90, i64 %v206
-  store <8 x float> %v199, ptr %v207
-  %v208 = fsub <8 x float> %v112, %v152
-  %v209 = fadd <8 x float> %v152, %v132
-  %v210 = fsub <8 x float> %v152, %v132
-  %v211 = fsub <8 x float> %v172, %v132
-  %v212 = add i64 %l91.i, 96
-  %v213 = getelementptr float, ptr %v90, i64 %v212
-  store <8 x float> %v208, ptr %v213
-  %v214 = add i64 %l91.i, 104
-  %v215 = getelementptr float, ptr %v90, i64 %v214
-  store <8 x float> %v209, ptr %v215
-  %v216 = add i64 %l91.i, 112
-  %v217 = getelementptr float, ptr %v90, i64 %v216
-  store <8 x float> %v210, ptr %v217
-  %v218 = add i64 %l91.i, 120
-  %v219 = getelementptr float, ptr %v90, i64 %v218
-  store <8 x float> %v211, ptr %v219
-  %l91.next = add nuw nsw i64 %l91.i, 8
-  %v220 = icmp slt i64 %l91.next, %v20
-  br i1 %v220, label %l91.body, label %l91.end
-l91.end:
-  %l21.next = add nuw nsw i64 %l21.i, 1
-  %v221 = icmp slt i64 %l21.next, %v15
-  br i1 %v221, label %l21.body, label %l21.end
-l21.end:
-  br label %w19.end
-w19.end:
-  store i64 %l11.i, ptr %s10
-  %v223 = icmp slt i64 0, %v16
-  br i1 %v223, label %l222.body, label %l222.end
-l222.body:
-  %l222.i = phi i64 [ 0, %w19.end ], [ %l222.next, %l313.end ]
-  %v224 = call i64 @llvm.smin.i64(i64 8, i64 8)
-  %v226 = icmp slt i64 0, 16
-  br i1 %v226, label %l225.body, label %l225.end
-l225.body:
-  %l225.i = phi i64 [ 0, %l222.body ], [ %l225.next, %l236.end ]
-  %v227 = mul i64 %l222.i, 16
-  %v228 = add i64 %v227, %l225.i
-  %v229 = mul i64 %v228, 8
-  %v230 = mul i64 %v229, 8
-  %v231 = getelementptr float, ptr %p3, i64 %v230
-  %v232 = mul i64 %l225.i, 8
-  %v233 = getelementptr float, ptr %s1, i64 %v232
-  %v234 = mul i64 %l225.i, 8
+  %v123 = load <8 x float>, ptr %v122, align 4
+  %v124 = getelementptr i64, ptr %s5, i64 19
+  %v125 = load ptr, ptr %v124
+  %v126 = load <8 x float>, ptr %v125, align 4
+  %v127 = getelementptr i64, ptr %s5, i64 27
+  %v128 = load ptr, ptr %v127
+  %v129 = load <8 x float>, ptr %v128, align 4
+  %v130 = fsub <8 x float> %v120, %v126
+  %v131 = fadd <8 x float> %v126, %v123
+  %v132 = fsub <8 x float> %v126, %v123
+  %v133 = fsub <8 x float> %v129, %v123
+  %v134 = fsub <8 x float> %v82, %v114
+  %v135 = fadd <8 x float> %v114, %v98
+  %v136 = fsub <8 x float> %v114, %v98
+  %v137 = fsub <8 x float> %v130, %v98
+  store <8 x float> %v134, ptr %v73
+  %v138 = getelementptr float, ptr %v73, i64 8
+  store <8 x float> %v135, ptr %v138
+  %v139 = getelementptr float, ptr %v73, i64 16
+  store <8 x float> %v136, ptr %v139
+  %v140 = getelementptr float, ptr %v73, i64 24
+  store <8 x float> %v137, ptr %v140
+  %v141 = fsub <8 x float> %v83, %v115
+  %v142 = fadd <8 x float> %v115, %v99
+  %v143 = fsub <8 x float> %v115, %v99
+  %v144 = fsub <8 x float> %v131, %v99
+  %v145 = getelementptr float, ptr %v73, i64 32
+  store <8 x float> %v141, ptr %v145
+  %v146 = getelementptr float, ptr %v73, i64 40
+  store <8 x float> %v142, ptr %v146
+  %v147 = getelementptr float, ptr %v73, i64 48
+  store <8 x float> %v143, ptr %v147
+  %v148 = getelementptr float, ptr %v73, i64 56
+  store <8 x float> %v144, ptr %v148
+  %v149 = fsub <8 x float> %v84, %v116
+  %v150 = fadd <8 x float> %v116, %v100
+  %v151 = fsub <8 x float> %v116, %v100
+  %v152 = fsub <8 x float> %v132, %v100
+  %v153 = getelementptr float, ptr %v73, i64 64
+  store <8 x float> %v149, ptr %v153
+  %v154 = getelementptr float, ptr %v73, i64 72
+  store <8 x float> %v150, ptr %v154
+  %v155 = getelementptr float, ptr %v73, i64 80
+  store <8 x float> %v151, ptr %v155
+  %v156 = getelementptr float, ptr %v73, i64 88
+  store <8 x float> %v152, ptr %v156
+  %v157 = fsub <8 x float> %v85, %v117
+  %v158 = fadd <8 x float> %v117, %v101
+  %v159 = fsub <8 x float> %v117, %v101
+  %v160 = fsub <8 x float> %v133, %v101
+  %v161 = getelementptr float, ptr %v73, i64 96
+  store <8 x float> %v157, ptr %v161
+  %v162 = getelementptr float, ptr %v73, i64 104
+  store <8 x float> %v158, ptr %v162
+  %v163 = getelementptr float, ptr %v73, i64 112
+  store <8 x float> %v159, ptr %v163
+  %v164 = getelementptr float, ptr %v73, i64 120
+  store <8 x float> %v160, ptr %v164
+  %l16.next = add nuw nsw i64 %l16.i, 1
+  %v165 = icmp slt i64 %l16.next, %v11
+  br i1 %v165, label %l16.body, label %l16.end
+l16.end:
+  br label %w14.end
+w14.end:
+  store i64 %l8.i, ptr %s6
+  br i1 true, label %l166.body, label %l166.end
+l166.body:
+  %l166.i = phi i64 [ 0, %w14.end ], [ %l166.next, %l173.end ]
+  %v167 = mul i64 %l166.i, 8
+  %v168 = mul i64 %v167, 8
+  %v169 = getelementptr float, ptr %p3, i64 %v168
+  %v170 = getelementptr float, ptr %s1, i64 %v167
+  %v171 = getelementptr float, ptr %s2, i64 %v167
+  %v172 = icmp slt i64 0, %v11
+  br i1 %v172, label %l173.body, label %l173.end
+l173.body:
+  %l173.i = phi i64 [ 0, %l166.body ], [ %l173.next, %l181.end ]
+  %v174 = mul i64 %l173.i, 144
+  %v175 = getelementptr float, ptr %v170, i64 %v174
+  %v176 = getelementptr float, ptr %v171, i64 %v174
+  store <8 x float> splat (float 0x0000000000000000), ptr %s177
+  %v178 = mul i64 %l173.i, 32
+  %v179 = add i64 %v178, 64
+  %v180 = getelementptr float, ptr %v169, i64 %v179
+  br i1 true, label %l181.body, label %l181.end
+l181.body:
+  %l181.i = phi i64 [ 0, %l173.body ], [ %l181.next, %l181.body ]
+  %v182 = udiv i64 %l181.i, 4
+  %v183 = mul i64 %v182, 16
+  %v184 = getelementptr float, ptr %v180, i64 %v183
+  call void @llvm.prefetch.p0(ptr %v184, i32 0, i32 2, i32 1)
+  %v185 = mul i64 %l181.i, 8
+  %v186 = getelementptr float, ptr %v169, i64 %v185
+  %v187 = load <8 x float>, ptr %v186, align 4
+  %v188 = getelementptr float, ptr %v175, i64 %l181.i
+  %v189 = load float, ptr %v188
+  %v190 = insertelement <8 x float> poison, float %v189, i32 0
+  %v191 = shufflevector <8 x float> %v190, <8 x float> poison, <8 x i32> zeroinitializer
+  %v192 = load <8 x float>, ptr %s177
+  %v193 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v191, <8 x float> %v187, <8 x float> %v192)
+  store <8 x float> %v193, ptr %s177
+  %v194 = add i64 %l181.i, 1
+  %v195 = mul i64 %v194, 8
+  %v196 = getelementptr float, ptr %v169, i64 %v195
+  %v197 = load <8 x float>, ptr %v196, align 4
+  %v198 = getelementptr float, ptr %v175, i64 %v194
+  %v199 = load float, ptr %v198
+  %v200 = insertelement <8 x float> poison, float %v199, i32 0
+  %v201 = shufflevector <8 x float> %v200, <8 x float> poison, <8 x i32> zeroinitializer
+  %v202 = load <8 x float>, ptr %s177
+  %v203 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v201, <8 x float> %v197, <8 x float> %v202)
+  store <8 x float> %v203, ptr %s177
+  %v204 = add i64 %l181.i, 2
+  %v205 = mul i64 %v204, 8
+  %v206 = getelementptr float, ptr %v169, i64 %v205
+  %v207 = load <8 x float>, ptr %v206, align 4
+  %v208 = getelementptr float, ptr %v175, i64 %v204
+  %v209 = load float, ptr %v208
+  %v210 = insertelement <8 x float> poison, float %v209, i32 0
+  %v211 = shufflevector <8 x float> %v210, <8 x float> poison, <8 x i32> zeroinitializer
+  %v212 = load <8 x float>, ptr %s177
+  %v213 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v211, <8 x float> %v207, <8 x float> %v212)
+  store <8 x float> %v213, ptr %s177
+  %v214 = add i64 %l181.i, 3
+  %v215 = mul i64 %v214, 8
+  %v216 = getelementptr float, ptr %v169, i64 %v215
+  %v217 = load <8 x float>, ptr %v216, align 4
+  %v218 = getelementptr float, ptr %v175, i64 %v214
+  %v219 = load float, ptr %v218
+  %v220 = insertelement <8 x float> poison, float %v219, i32 0
+  %v221 = shufflevector <8 x float> %v220, <8 x float> poison, <8 x i32> zeroinitializer
+  %v222 = load <8 x float>, ptr %s177
+  %v223 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v221, <8 x float> %v217, <8 x float> %v222)
+  store <8 x float> %v223, ptr %s177
+  %l181.next = add nuw nsw i64 %l181.i, 4
+  %v224 = icmp slt i64 %l181.next, 8
+  br i1 %v224, label %l181.body, label %l181.end
+l181.end:
+  %v225 = load <8 x float>, ptr %s177
+  store <8 x float> %v225, ptr %v176
+  %l173.next = add nuw nsw i64 %l173.i, 1
+  %v226 = icmp slt i64 %l173.next, %v11
+  br i1 %v226, label %l173.body, label %l173.end
+l173.end:
+  %l166.next = add nuw nsw i64 %l166.i, 1
+  %v227 = icmp slt i64 %l166.next, 16
+  br i1 %v227, label %l166.body, label %l166.end
+l166.end:
+  %v228 = icmp slt i64 0, %v11
+  br i1 %v228, label %l229.body, label %l229.end
+l229.body:
+  %l229.i = phi i64 [ 0, %l166.end ], [ %l229.next, %l306.end ]
+  %v230 = add i64 %v9, %l229.i
+  %v231 = mul i64 %l229.i, 144
+  %v232 = getelementptr float, ptr %s2, i64 %v231
+  %v233 = load <8 x float>, ptr %v232
+  %v234 = add i64 %v231, 32
   %v235 = getelementptr float, ptr %s2, i64 %v234
-  %v237 = icmp slt i64 0, %v15
-  br i1 %v237, label %l236.body, label %l236.end
-l236.body:
-  %l236.i = phi i64 [ 0, %l225.body ], [ %l236.next, %l250.end ]
-  %v238 = mul i64 %l236.i, 144
-  %v239 = getelementptr float, ptr %v233, i64 %v238
-  %v240 = mul i64 %l236.i, 144
-  %v241 = getelementptr float, ptr %v235, i64 %v240
-  store <8 x float> splat (float 0x0000000000000000), ptr %s242
-  %v243 = urem i64 8, 4
-  %v244 = sub i64 8, %v243
-  %v245 = udiv i64 8, 4
-  %v246 = mul i64 %v245, 16
-  %v247 = mul i64 %l236.i, %v246
-  %v248 = add i64 %v247, 64
-  %v249 = getelementptr float, ptr %v231, i64 %v248
-  %v251 = icmp slt i64 0, %v244
-  br i1 %v251, label %l250.body, label %l250.end
-l250.body:
-  %l250.i = phi i64 [ 0, %l236.body ], [ %l250.next, %l250.body ]
-  %v252 = udiv i64 %l250.i, 4
-  %v253 = mul i64 %v252, 16
-  %v254 = getelementptr float, ptr %v249, i64 %v253
-  call void @llvm.prefetch.p0(ptr %v254, i32 0, i32 2, i32 1)
-  %v255 = mul i64 %l250.i, 8
-  %v256 = getelementptr float, ptr %v231, i64 %v255
-  %v257 = getelementptr float, ptr %v256, i64 0
-  %v258 = load <8 x float>, ptr %v257, align 4
-  %v259 = getelementptr float, ptr %v239, i64 %l250.i
-  %v260 = getelementptr float, ptr %v259, i64 0
-  %v261 = load float, ptr %v260
-  %v262 = insertelement <8 x float> poison, float %v261, i32 0
-  %v263 = shufflevector <8 x float> %v262, <8 x float> poison, <8 x i32> zeroinitializer
-  %v264 = load <8 x float>, ptr %s242
-  %v265 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v263, <8 x float> %v258, <8 x float> %v264)
-  store <8 x float> %v265, ptr %s242
-  %v266 = add i64 %l250.i, 1
-  %v267 = mul i64 %v266, 8
-  %v268 = getelementptr float, ptr %v231, i64 %v267
-  %v269 = getelementptr float, ptr %v268, i64 0
-  %v270 = load <8 x float>, ptr %v269, align 4
-  %v271 = getelementptr float, ptr %v239, i64 %v266
-  %v272 = getelementptr float, ptr %v271, i64 0
-  %v273 = load float, ptr %v272
-  %v274 = insertelement <8 x float> poison, float %v273, i32 0
-  %v275 = shufflevector <8 x float> %v274, <8 x float> poison, <8 x i32> zeroinitializer
-  %v276 = load <8 x float>, ptr %s242
-  %v277 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v275, <8 x float> %v270, <8 x float> %v276)
-  store <8 x float> %v277, ptr %s242
-  %v278 = add i64 %l250.i, 2
-  %v279 = mul i64 %v278, 8
-  %v280 = getelementptr float, ptr %v231, i64 %v279
-  %v281 = getelementptr float, ptr %v280, i64 0
-  %v282 = load <8 x float>, ptr %v281, align 4
-  %v283 = getelementptr float, ptr %v239, i64 %v278
-  %v284 = getelementptr float, ptr %v283, i64 0
-  %v285 = load float, ptr %v284
-  %v286 = insertelement <8 x float> poison, float %v285, i32 0
-  %v287 = shufflevector <8 x float> %v286, <8 x float> poison, <8 x i32> zeroinitializer
-  %v288 = load <8 x float>, ptr %s242
-  %v289 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v287, <8 x float> %v282, <8 x float> %v288)
-  store <8 x float> %v289, ptr %s242
-  %v290 = add i64 %l250.i, 3
-  %v291 = mul i64 %v290, 8
-  %v292 = getelementptr float, ptr %v231, i64 %v291
-  %v293 = getelementptr float, ptr %v292, i64 0
-  %v294 = load <8 x float>, ptr %v293, align 4
-  %v295 = getelementptr float, ptr %v239, i64 %v290
-  %v296 = getelementptr float, ptr %v295, i64 0
-  %v297 = load float, ptr %v296
-  %v298 = insertelement <8 x float> poison, float %v297, i32 0
-  %v299 = shufflevector <8 x float> %v298, <8 x float> poison, <8 x i32> zeroinitializer
-  %v300 = load <8 x float>, ptr %s242
-  %v301 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v299, <8 x float> %v294, <8 x float> %v300)
-  store <8 x float> %v301, ptr %s242
-  %l250.next = add nuw nsw i64 %l250.i, 4
-  %v302 = icmp slt i64 %l250.next, %v244
-  br i1 %v302, label %l250.body, label %l250.end
-l250.end:
-  %v303 = getelementptr float, ptr %v241, i64 0
-  %v304 = load <8 x float>, ptr %s242
-  store <8 x float> %v304, ptr %v303
-  %l236.next = add nuw nsw i64 %l236.i, 1
-  %v305 = icmp slt i64 %l236.next, %v15
-  br i1 %v305, label %l236.body, label %l236.end
-l236.end:
-  %l225.next = add nuw nsw i64 %l225.i, 1
-  %v306 = icmp slt i64 %l225.next, 16
-  br i1 %v306, label %l225.body, label %l225.end
-l225.end:
-  %v307 = mul i64 %l222.i, 8
-  %v308 = sub i64 8, %v307
-  %v309 = add i64 %v308, 7
-  %v310 = udiv i64 %v309, 8
-  %v311 = call i64 @llvm.smin.i64(i64 %v310, i64 1)
-  %v312 = getelementptr float, ptr %s2, i64 0
-  %v314 = icmp slt i64 0, %v15
-  br i1 %v314, label %l313.body, label %l313.end
-l313.body:
-  %l313.i = phi i64 [ 0, %l225.end ], [ %l313.next, %l318.end ]
-  %v315 = add i64 %v13, %l313.i
-  %v316 = call i64 @llvm.smin.i64(i64 2, i64 2)
-  %v317 = call i64 @llvm.smin.i64(i64 2, i64 2)
-  %v319 = icmp slt i64 0, %v311
-  br i1 %v319, label %l318.body, label %l318.end
-l318.body:
-  %l318.i = phi i64 [ 0, %l313.body ], [ %l318.next, %l400.end ]
-  %v320 = mul i64 %l313.i, 144
-  %v321 = mul i64 %l318.i, 8
-  %v322 = add i64 %v320, %v321
-  %v323 = getelementptr float, ptr %v312, i64 %v322
-  %v324 = load <8 x float>, ptr %v323
-  %v325 = add i64 %v322, 32
-  %v326 = getelementptr float, ptr %v312, i64 %v325
-  %v327 = load <8 x float>, ptr %v326
-  %v328 = add i64 %v322, 64
-  %v329 = getelementptr float, ptr %v312, i64 %v328
-  %v330 = load <8 x float>, ptr %v329
-  %v331 = add i64 %v322, 96
-  %v332 = getelementptr float, ptr %v312, i64 %v331
-  %v333 = load <8 x float>, ptr %v332
-  %v334 = fadd <8 x float> %v327, %v330
-  %v335 = fsub <8 x float> %v327, %v330
-  %v336 = fadd <8 x float> %v324, %v334
-  %v337 = fadd <8 x float> %v335, %v333
-  %v338 = add i64 %v322, 8
-  %v339 = getelementptr float, ptr %v312, i64 %v338
-  %v340 = load <8 x float>, ptr %v339
-  %v341 = add i64 %v322, 40
-  %v342 = getelementptr float, ptr %v312, i64 %v341
-  %v343 = load <8 x float>, ptr %v342
-  %v344 = add i64 %v322, 72
-  %v345 = getelementptr float, ptr %v312, i64 %v344
-  %v346 = load <8 x float>, ptr %v345
-  %v347 = add i64 %v322, 104
-  %v348 = getelementptr float, ptr %v312, i64 %v347
-  %v349 = load <8 x float>, ptr %v348
-  %v350 = fadd <8 x float> %v343, %v346
-  %v351 = fsub <8 x float> %v343, %v346
-  %v352 = fadd <8 x float> %v340, %v350
-  %v353 = fadd <8 x float> %v351, %v349
-  %v354 = add i64 %v322, 16
-  %v355 = getelementptr float, ptr %v312, i64 %v354
-  %v356 = load <8 x float>, ptr %v355
-  %v357 = add i64 %v322, 48
-  %v358 = getelementptr float, ptr %v312, i64 %v357
-  %v359 = load <8 x float>, ptr %v358
-  %v360 = add i64 %v322, 80
-  %v361 = getelementptr float, ptr %v312, i64 %v360
-  %v362 = load <8 x float>, ptr %v361
-  %v363 = add i64 %v322, 112
-  %v364 = getelementptr float, ptr %v312, i64 %v363
-  %v365 = load <8 x float>, ptr %v364
-  %v366 = fadd <8 x float> %v359, %v362
-  %v367 = fsub <8 x float> %v359, %v362
-  %v368 = fadd <8 x float> %v356, %v366
-  %v369 = fadd <8 x float> %v367, %v365
-  %v370 = add i64 %v322, 24
-  %v371 = getelementptr float, ptr %v312, i64 %v370
-  %v372 = load <8 x float>, ptr %v371
-  %v373 = add i64 %v322, 56
-  %v374 = getelementptr float, ptr %v312, i64 %v373
-  %v375 = load <8 x float>, ptr %v374
-  %v376 = add i64 %v322, 88
-  %v377 = getelementptr float, ptr %v312, i64 %v376
-  %v378 = load <8 x float>, ptr %v377
-  %v379 = add i64 %v322, 120
-  %v380 = getelementptr float, ptr %v312, i64 %v379
-  %v381 = load <8 x float>, ptr %v380
-  %v382 = fadd <8 x float> %v375, %v378
-  %v383 = fsub <8 x float> %v375, %v378
-  %v384 = fadd <8 x float> %v372, %v382
-  %v385 = fadd <8 x float> %v383, %v381
-  %v386 = fadd <8 x float> %v352, %v368
-  %v387 = fsub <8 x float> %v352, %v368
-  %v388 = fadd <8 x float> %v336, %v386
-  %v389 = fadd <8 x float> %v387, %v384
-  %v390 = getelementptr float, ptr %s4, i64 0
-  store <8 x float> %v388, ptr %v390
-  %v391 = getelementptr float, ptr %s4, i64 8
-  store <8 x float> %v389, ptr %v391
-  %v392 = fadd <8 x float> %v353, %v369
-  %v393 = fsub <8 x float> %v353, %v369
-  %v394 = fadd <8 x float> %v337, %v392
-  %v395 = fadd <8 x float> %v393, %v385
-  %v396 = getelementptr float, ptr %s4, i64 16
-  store <8 x float> %v394, ptr %v396
-  %v397 = getelementptr float, ptr %s4, i64 24
-  store <8 x float> %v395, ptr %v397
-  %v398 = mul i64 %l318.i, 8
-  %v399 = add i64 %v307, %v398
-  %v401 = icmp slt i64 0, %v316
-  br i1 %v401, label %l400.body, label %l400.end
-l400.body:
-  %l400.i = phi i64 [ 0, %l318.body ], [ %l400.next, %l402.end ]
-  %v403 = icmp slt i64 0, %v317
-  br i1 %v403, label %l402.body, label %l402.end
-l402.body:
-  %l402.i = phi i64 [ 0, %l400.body ], [ %l402.next, %l402.body ]
-  %v404 = mul i64 %l400.i, 2
-  %v405 = add i64 %v404, %l402.i
-  %v406 = mul i64 %v405, 8
-  %v407 = getelementptr float, ptr %s4, i64 %v406
-  %v408 = load <8 x float>, ptr %v407, align 64
-  %v409 = mul i64 %v315, 32
-  %v410 = mul i64 %l400.i, 16
-  %v411 = add i64 %v409, %v410
-  %v412 = mul i64 %l402.i, 8
-  %v413 = add i64 %v411, %v412
-  %v414 = add i64 %v413, %v399
-  %v415 = getelementptr float, ptr %p1, i64 %v399
-  %v416 = load <8 x float>, ptr %v415, align 4
-  %v417 = fadd contract <8 x float> %v408, %v416
-  %v418 = getelementptr float, ptr %p2, i64 %v414
-  %v419 = load <8 x float>, ptr %v418, align 4
-  %v420 = fadd contract <8 x float> %v417, %v419
-  %v421 = fcmp olt <8 x float> %v420, splat (float 0x0000000000000000)
-  %v422 = select <8 x i1> %v421, <8 x float> splat (float 0x0000000000000000), <8 x float> %v420
-  %v423 = getelementptr float, ptr %p4, i64 %v414
-  store <8 x float> %v422, ptr %v423, align 4
-  %l402.next = add nuw nsw i64 %l402.i, 1
-  %v424 = icmp slt i64 %l402.next, %v317
-  br i1 %v424, label %l402.body, label %l402.end
-l402.end:
-  %l400.next = add nuw nsw i64 %l400.i, 1
-  %v425 = icmp slt i64 %l400.next, %v316
-  br i1 %v425, label %l400.body, label %l400.end
-l400.end:
-  %l318.next = add nuw nsw i64 %l318.i, 1
-  %v426 = icmp slt i64 %l318.next, %v311
-  br i1 %v426, label %l318.body, label %l318.end
-l318.end:
-  %l313.next = add nuw nsw i64 %l313.i, 1
-  %v427 = icmp slt i64 %l313.next, %v15
-  br i1 %v427, label %l313.body, label %l313.end
-l313.end:
-  %l222.next = add nuw nsw i64 %l222.i, 1
-  %v428 = icmp slt i64 %l222.next, %v16
-  br i1 %v428, label %l222.body, label %l222.end
-l222.end:
-  %l11.next = add nuw nsw i64 %l11.i, 1
-  %v429 = icmp slt i64 %l11.next, %last
-  br i1 %v429, label %l11.body, label %l11.end
-l11.end:
+  %v236 = load <8 x float>, ptr %v235
+  %v237 = add i64 %v231, 64
+  %v238 = getelementptr float, ptr %s2, i64 %v237
+  %v239 = load <8 x float>, ptr %v238
+  %v240 = add i64 %v231, 96
+  %v241 = getelementptr float, ptr %s2, i64 %v240
+  %v242 = load <8 x float>, ptr %v241
+  %v243 = fadd <8 x float> %v236, %v239
+  %v244 = fsub <8 x float> %v236, %v239
+  %v245 = fadd <8 x float> %v233, %v243
+  %v246 = fadd <8 x float> %v244, %v242
+  %v247 = add i64 %v231, 8
+  %v248 = getelementptr float, ptr %s2, i64 %v247
+  %v249 = load <8 x float>, ptr %v248
+  %v250 = add i64 %v231, 40
+  %v251 = getelementptr float, ptr %s2, i64 %v250
+  %v252 = load <8 x float>, ptr %v251
+  %v253 = add i64 %v231, 72
+  %v254 = getelementptr float, ptr %s2, i64 %v253
+  %v255 = load <8 x float>, ptr %v254
+  %v256 = add i64 %v231, 104
+  %v257 = getelementptr float, ptr %s2, i64 %v256
+  %v258 = load <8 x float>, ptr %v257
+  %v259 = fadd <8 x float> %v252, %v255
+  %v260 = fsub <8 x float> %v252, %v255
+  %v261 = fadd <8 x float> %v249, %v259
+  %v262 = fadd <8 x float> %v260, %v258
+  %v263 = add i64 %v231, 16
+  %v264 = getelementptr float, ptr %s2, i64 %v263
+  %v265 = load <8 x float>, ptr %v264
+  %v266 = add i64 %v231, 48
+  %v267 = getelementptr float, ptr %s2, i64 %v266
+  %v268 = load <8 x float>, ptr %v267
+  %v269 = add i64 %v231, 80
+  %v270 = getelementptr float, ptr %s2, i64 %v269
+  %v271 = load <8 x float>, ptr %v270
+  %v272 = add i64 %v231, 112
+  %v273 = getelementptr float, ptr %s2, i64 %v272
+  %v274 = load <8 x float>, ptr %v273
+  %v275 = fadd <8 x float> %v268, %v271
+  %v276 = fsub <8 x float> %v268, %v271
+  %v277 = fadd <8 x float> %v265, %v275
+  %v278 = fadd <8 x float> %v276, %v274
+  %v279 = add i64 %v231, 24
+  %v280 = getelementptr float, ptr %s2, i64 %v279
+  %v281 = load <8 x float>, ptr %v280
+  %v282 = add i64 %v231, 56
+  %v283 = getelementptr float, ptr %s2, i64 %v282
+  %v284 = load <8 x float>, ptr %v283
+  %v285 = add i64 %v231, 88
+  %v286 = getelementptr float, ptr %s2, i64 %v285
+  %v287 = load <8 x float>, ptr %v286
+  %v288 = add i64 %v231, 120
+  %v289 = getelementptr float, ptr %s2, i64 %v288
+  %v290 = load <8 x float>, ptr %v289
+  %v291 = fadd <8 x float> %v284, %v287
+  %v292 = fsub <8 x float> %v284, %v287
+  %v293 = fadd <8 x float> %v281, %v291
+  %v294 = fadd <8 x float> %v292, %v290
+  %v295 = fadd <8 x float> %v261, %v277
+  %v296 = fsub <8 x float> %v261, %v277
+  %v297 = fadd <8 x float> %v245, %v295
+  %v298 = fadd <8 x float> %v296, %v293
+  store <8 x float> %v297, ptr %s4
+  %v299 = getelementptr float, ptr %s4, i64 8
+  store <8 x float> %v298, ptr %v299
+  %v300 = fadd <8 x float> %v262, %v278
+  %v301 = fsub <8 x float> %v262, %v278
+  %v302 = fadd <8 x float> %v246, %v300
+  %v303 = fadd <8 x float> %v301, %v294
+  %v304 = getelementptr float, ptr %s4, i64 16
+  store <8 x float> %v302, ptr %v304
+  %v305 = getelementptr float, ptr %s4, i64 24
+  store <8 x float> %v303, ptr %v305
+  br i1 true, label %l306.body, label %l306.end
+l306.body:
+  %l306.i = phi i64 [ 0, %l229.body ], [ %l306.next, %l307.end ]
+  br i1 true, label %l307.body, label %l307.end
+l307.body:
+  %l307.i = phi i64 [ 0, %l306.body ], [ %l307.next, %l307.body ]
+  %v308 = mul i64 %l306.i, 2
+  %v309 = add i64 %v308, %l307.i
+  %v310 = mul i64 %v309, 8
+  %v311 = getelementptr float, ptr %s4, i64 %v310
+  %v312 = load <8 x float>, ptr %v311, align 64
+  %v313 = mul i64 %v230, 32
+  %v314 = mul i64 %l306.i, 16
+  %v315 = add i64 %v313, %v314
+  %v316 = mul i64 %l307.i, 8
+  %v317 = add i64 %v315, %v316
+  %v318 = load <8 x float>, ptr %p1, align 4
+  %v319 = fadd contract <8 x float> %v312, %v318
+  %v320 = getelementptr float, ptr %p2, i64 %v317
+  %v321 = load <8 x float>, ptr %v320, align 4
+  %v322 = fadd contract <8 x float> %v319, %v321
+  %v323 = fcmp olt <8 x float> %v322, splat (float 0x0000000000000000)
+  %v324 = select <8 x i1> %v323, <8 x float> splat (float 0x0000000000000000), <8 x float> %v322
+  %v325 = getelementptr float, ptr %p4, i64 %v317
+  store <8 x float> %v324, ptr %v325, align 4
+  %l307.next = add nuw nsw i64 %l307.i, 1
+  %v326 = icmp slt i64 %l307.next, 2
+  br i1 %v326, label %l307.body, label %l307.end
+l307.end:
+  %l306.next = add nuw nsw i64 %l306.i, 1
+  %v327 = icmp slt i64 %l306.next, 2
+  br i1 %v327, label %l306.body, label %l306.end
+l306.end:
+  %l229.next = add nuw nsw i64 %l229.i, 1
+  %v328 = icmp slt i64 %l229.next, %v11
+  br i1 %v328, label %l229.body, label %l229.end
+l229.end:
+  %l8.next = add nuw nsw i64 %l8.i, 1
+  %v329 = icmp slt i64 %l8.next, %last
+  br i1 %v329, label %l8.body, label %l8.end
+l8.end:
   ret void
 }

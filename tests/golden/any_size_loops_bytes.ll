@@ -20,154 +20,90 @@ define internal void @k.sums(ptr %p0, ptr %p1, ptr %p2, ptr %p3, ptr %p4, ptr %p
 entry:
   %s1 = alloca [96 x i8], align 64
   %s2 = alloca [8 x i32], align 64
-  %v4 = icmp slt i64 %first, %last
-  br i1 %v4, label %l3.body, label %l3.end
-l3.body:
-  %l3.i = phi i64 [ %first, %entry ], [ %l3.next, %l45.end ]
-  %v5 = urem i64 %l3.i, 3
-  %v6 = udiv i64 %l3.i, 3
-  %v7 = call i64 @llvm.smin.i64(i64 1, i64 1)
-  %v8 = icmp eq i64 0, 0
-  %v10 = icmp slt i64 0, %v7
-  br i1 %v10, label %l9.body, label %l9.end
-l9.body:
-  %l9.i = phi i64 [ 0, %l3.body ], [ %l9.next, %l9.body ]
-  %v11 = mul i64 %l9.i, 8
-  %v12 = getelementptr i8, ptr %p1, i64 %v11
-  %v13 = load <8 x i8>, ptr %v12, align 1
-  %v14 = sext <8 x i8> %v13 to <8 x i32>
-  %v15 = add <8 x i32> splat (i32 0), %v14
-  %v16 = and <8 x i32> %v14, splat (i32 65535)
-  %v17 = shl <8 x i32> %v16, splat (i32 0)
-  %v18 = mul i64 %l9.i, 96
-  %v19 = getelementptr i8, ptr %s1, i64 %v18
-  store <8 x i32> %v17, ptr %v19, align 4
-  %v20 = add i64 8, %v11
-  %v21 = getelementptr i8, ptr %p1, i64 %v20
-  %v22 = load <8 x i8>, ptr %v21, align 1
-  %v23 = sext <8 x i8> %v22 to <8 x i32>
-  %v24 = add <8 x i32> %v15, %v23
-  %v25 = and <8 x i32> %v23, splat (i32 65535)
-  %v26 = shl <8 x i32> %v25, splat (i32 0)
-  %v27 = mul i64 %l9.i, 96
-  %v28 = add i64 %v27, 32
-  %v29 = getelementptr i8, ptr %s1, i64 %v28
-  store <8 x i32> %v26, ptr %v29, align 4
-  %v30 = add i64 16, %v11
-  %v31 = getelementptr i8, ptr %p1, i64 %v30
-  %v32 = load <8 x i8>, ptr %v31, align 1
-  %v33 = sext <8 x i8> %v32 to <8 x i32>
-  %v34 = add <8 x i32> %v24, %v33
-  %v35 = and <8 x i32> %v33, splat (i32 65535)
-  %v36 = shl <8 x i32> %v35, splat (i32 0)
-  %v37 = mul i64 %l9.i, 96
-  %v38 = add i64 %v37, 64
-  %v39 = getelementptr i8, ptr %s1, i64 %v38
-  store <8 x i32> %v36, ptr %v39, align 4
-  %v40 = mul i64 %l9.i, 8
-  %v41 = getelementptr i32, ptr %s2, i64 %v40
-  %v42 = mul <8 x i32> %v34, splat (i32 0)
-  store <8 x i32> %v42, ptr %v41, align 4
-  %l9.next = add nuw nsw i64 %l9.i, 1
-  %v43 = icmp slt i64 %l9.next, %v7
-  br i1 %v43, label %l9.body, label %l9.end
-l9.end:
-  %v44 = call i64 @llvm.smin.i64(i64 1, i64 1)
-  %v46 = icmp slt i64 0, %v44
-  br i1 %v46, label %l45.body, label %l45.end
-l45.body:
-  %l45.i = phi i64 [ 0, %l9.end ], [ %l45.next, %l51.end ]
-  %v47 = mul i64 %v6, 72
-  %v48 = mul i64 %v5, 8
-  %v49 = add i64 %v47, %v48
-  %v50 = getelementptr i8, ptr %p0, i64 %v49
-  %v52 = icmp slt i64 0, 1
-  br i1 %v52, label %l51.body, label %l51.end
-l51.body:
-  %l51.i = phi i64 [ 0, %l45.body ], [ %l51.next, %l53.end ]
-  %v54 = icmp slt i64 0, %v7
-  br i1 %v54, label %l53.body, label %l53.end
-l53.body:
-  %l53.i = phi i64 [ 0, %l51.body ], [ %l53.next, %l53.body ]
-  %v55 = mul i64 %l53.i, 8
-  %v56 = mul i64 %l53.i, 8
-  %v57 = getelementptr i32, ptr %s2, i64 %v56
-  %v58 = load <8 x i32>, ptr %v57, align 4
-  %v59 = mul i64 %l51.i, 24
-  %v60 = add i64 %v59, %v55
-  %v61 = getelementptr i8, ptr %v50, i64 %v60
-  %v62 = load <8 x i8>, ptr %v61, align 1
-  %v63 = zext <8 x i8> %v62 to <8 x i32>
-  %v64 = mul i64 %l53.i, 96
-  %v65 = getelementptr i8, ptr %s1, i64 %v64
-  %v66 = load <8 x i32>, ptr %v65, align 4
-  %v67 = bitcast <8 x i32> %v63 to <16 x i16>
-  %v68 = bitcast <8 x i32> %v66 to <16 x i16>
-  %v69 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v67, <16 x i16> %v68)
-  %v70 = add <8 x i32> %v58, %v69
-  %v71 = getelementptr i8, ptr %v61, i64 24
-  %v72 = load <8 x i8>, ptr %v71, align 1
-  %v73 = zext <8 x i8> %v72 to <8 x i32>
-  %v74 = mul i64 %l53.i, 96
-  %v75 = add i64 %v74, 32
-  %v76 = getelementptr i8, ptr %s1, i64 %v75
-  %v77 = load <8 x i32>, ptr %v76, align 4
-  %v78 = bitcast <8 x i32> %v73 to <16 x i16>
-  %v79 = bitcast <8 x i32> %v77 to <16 x i16>
-  %v80 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v78, <16 x i16> %v79)
-  %v81 = add <8 x i32> %v70, %v80
-  %v82 = getelementptr i8, ptr %v61, i64 48
-  %v83 = load <8 x i8>, ptr %v82, align 1
-  %v84 = zext <8 x i8> %v83 to <8 x i32>
-  %v85 = mul i64 %l53.i, 96
-  %v86 = add i64 %v85, 64
-  %v87 = getelementptr i8, ptr %s1, i64 %v86
-  %v88 = load <8 x i32>, ptr %v87, align 4
-  %v89 = bitcast <8 x i32> %v84 to <16 x i16>
-  %v90 = bitcast <8 x i32> %v88 to <16 x i16>
-  %v91 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v89, <16 x i16> %v90)
-  %v92 = add <8 x i32> %v81, %v91
-  %v93 = mul i64 %v6, 24
-  %v94 = mul i64 %v5, 8
-  %v95 = add i64 %v93, %v94
-  %v96 = add i64 %v95, %v55
-  %v97 = getelementptr i32, ptr %p2, i64 %v55
-  %v98 = load <8 x i32>, ptr %v97, align 4
-  %v99 = add <8 x i32> %v92, %v98
-  %v100 = sitofp <8 x i32> %v99 to <8 x float>
-  %v101 = getelementptr float, ptr %p3, i64 %v55
-  %v102 = load <8 x float>, ptr %v101, align 4
-  %v103 = fmul contract <8 x float> %v100, %v102
-  %v104 = call <8 x float> @llvm.rint.v8f32(<8 x float> %v103)
-  %v105 = fcmp olt <8 x float> %v104, splat (float 0x0000000000000000)
-  %v106 = select <8 x i1> %v105, <8 x float> splat (float 0x0000000000000000), <8 x float> %v104
-  %v107 = fcmp ogt <8 x float> %v106, splat (float 0x406FE00000000000)
-  %v108 = select <8 x i1> %v107, <8 x float> splat (float 0x406FE00000000000), <8 x float> %v106
-  %v109 = fcmp ogt <8 x float> %v103, splat (float 0x0000000000000000)
-  %v110 = select <8 x i1> %v109, <8 x float> %v103, <8 x float> splat (float 0x0000000000000000)
-  %v111 = fcmp olt <8 x float> %v110, splat (float 0x406FE00000000000)
-  %v112 = select <8 x i1> %v111, <8 x float> %v110, <8 x float> splat (float 0x406FE00000000000)
-  %v113 = call <8 x i32> @llvm.lrint.v8i32.v8f32(<8 x float> %v112)
-  %v114 = trunc <8 x i32> %v113 to <8 x i8>
-  %v115 = getelementptr i8, ptr %p4, i64 %v96
-  store <8 x i8> %v114, ptr %v115, align 1
-  %v116 = getelementptr i32, ptr %p5, i64 %v96
-  store <8 x i32> %v92, ptr %v116, align 4
-  %l53.next = add nuw nsw i64 %l53.i, 1
-  %v117 = icmp slt i64 %l53.next, %v7
-  br i1 %v117, label %l53.body, label %l53.end
-l53.end:
-  %l51.next = add nuw nsw i64 %l51.i, 1
-  %v118 = icmp slt i64 %l51.next, 1
-  br i1 %v118, label %l51.body, label %l51.end
-l51.end:
-  %l45.next = add nuw nsw i64 %l45.i, 1
-  %v119 = icmp slt i64 %l45.next, %v44
-  br i1 %v119, label %l45.body, label %l45.end
-l45.end:
-  %l3.next = add nuw nsw i64 %l3.i, 1
-  %v120 = icmp slt i64 %l3.next, %last
-  br i1 %v120, label %l3.body, label %l3.end
-l3.end:
+  %v3 = icmp slt i64 %first, %last
+  br i1 %v3, label %l4.body, label %l4.end
+l4.body:
+  %l4.i = phi i64 [ %first, %entry ], [ %l4.next, %l4.body ]
+  %v5 = urem i64 %l4.i, 3
+  %v6 = udiv i64 %l4.i, 3
+  %v7 = icmp eq i64 0, 0
+  %v8 = load <8 x i8>, ptr %p1, align 1
+  %v9 = sext <8 x i8> %v8 to <8 x i32>
+  %v10 = add <8 x i32> splat (i32 0), %v9
+  %v11 = and <8 x i32> %v9, splat (i32 65535)
+  %v12 = shl <8 x i32> %v11, splat (i32 0)
+  store <8 x i32> %v12, ptr %s1, align 4
+  %v13 = getelementptr i8, ptr %p1, i64 8
+  %v14 = load <8 x i8>, ptr %v13, align 1
+  %v15 = sext <8 x i8> %v14 to <8 x i32>
+  %v16 = add <8 x i32> %v10, %v15
+  %v17 = and <8 x i32> %v15, splat (i32 65535)
+  %v18 = shl <8 x i32> %v17, splat (i32 0)
+  %v19 = getelementptr i8, ptr %s1, i64 32
+  store <8 x i32> %v18, ptr %v19, align 4
+  %v20 = getelementptr i8, ptr %p1, i64 16
+  %v21 = load <8 x i8>, ptr %v20, align 1
+  %v22 = sext <8 x i8> %v21 to <8 x i32>
+  %v23 = add <8 x i32> %v16, %v22
+  %v24 = and <8 x i32> %v22, splat (i32 65535)
+  %v25 = shl <8 x i32> %v24, splat (i32 0)
+  %v26 = getelementptr i8, ptr %s1, i64 64
+  store <8 x i32> %v25, ptr %v26, align 4
+  %v27 = mul <8 x i32> %v23, splat (i32 0)
+  store <8 x i32> %v27, ptr %s2, align 4
+  %v28 = mul i64 %v6, 72
+  %v29 = mul i64 %v5, 8
+  %v30 = add i64 %v28, %v29
+  %v31 = getelementptr i8, ptr %p0, i64 %v30
+  %v32 = load <8 x i32>, ptr %s2, align 4
+  %v33 = load <8 x i8>, ptr %v31, align 1
+  %v34 = zext <8 x i8> %v33 to <8 x i32>
+  %v35 = load <8 x i32>, ptr %s1, align 4
+  %v36 = bitcast <8 x i32> %v34 to <16 x i16>
+  %v37 = bitcast <8 x i32> %v35 to <16 x i16>
+  %v38 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v36, <16 x i16> %v37)
+  %v39 = add <8 x i32> %v32, %v38
+  %v40 = getelementptr i8, ptr %v31, i64 24
+  %v41 = load <8 x i8>, ptr %v40, align 1
+  %v42 = zext <8 x i8> %v41 to <8 x i32>
+  %v43 = load <8 x i32>, ptr %v19, align 4
+  %v44 = bitcast <8 x i32> %v42 to <16 x i16>
+  %v45 = bitcast <8 x i32> %v43 to <16 x i16>
+  %v46 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v44, <16 x i16> %v45)
+  %v47 = add <8 x i32> %v39, %v46
+  %v48 = getelementptr i8, ptr %v31, i64 48
+  %v49 = load <8 x i8>, ptr %v48, align 1
+  %v50 = zext <8 x i8> %v49 to <8 x i32>
+  %v51 = load <8 x i32>, ptr %v26, align 4
+  %v52 = bitcast <8 x i32> %v50 to <16 x i16>
+  %v53 = bitcast <8 x i32> %v51 to <16 x i16>
+  %v54 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %v52, <16 x i16> %v53)
+  %v55 = add <8 x i32> %v47, %v54
+  %v56 = mul i64 %v6, 24
+  %v57 = add i64 %v56, %v29
+  %v58 = load <8 x i32>, ptr %p2, align 4
+  %v59 = add <8 x i32> %v55, %v58
+  %v60 = sitofp <8 x i32> %v59 to <8 x float>
+  %v61 = load <8 x float>, ptr %p3, align 4
+  %v62 = fmul contract <8 x float> %v60, %v61
+  %v63 = call <8 x float> @llvm.rint.v8f32(<8 x float> %v62)
+  %v64 = fcmp olt <8 x float> %v63, splat (float 0x0000000000000000)
+  %v65 = select <8 x i1> %v64, <8 x float> splat (float 0x0000000000000000), <8 x float> %v63
+  %v66 = fcmp ogt <8 x float> %v65, splat (float 0x406FE00000000000)
+  %v67 = select <8 x i1> %v66, <8 x float> splat (float 0x406FE00000000000), <8 x float> %v65
+  %v68 = fcmp ogt <8 x float> %v62, splat (float 0x0000000000000000)
+  %v69 = select <8 x i1> %v68, <8 x float> %v62, <8 x float> splat (float 0x0000000000000000)
+  %v70 = fcmp olt <8 x float> %v69, splat (float 0x406FE00000000000)
+  %v71 = select <8 x i1> %v70, <8 x float> %v69, <8 x float> splat (float 0x406FE00000000000)
+  %v72 = call <8 x i32> @llvm.lrint.v8i32.v8f32(<8 x float> %v71)
+  %v73 = trunc <8 x i32> %v72 to <8 x i8>
+  %v74 = getelementptr i8, ptr %p4, i64 %v57
+  store <8 x i8> %v73, ptr %v74, align 1
+  %v75 = getelementptr i32, ptr %p5, i64 %v57
+  store <8 x i32> %v55, ptr %v75, align 4
+  %l4.next = add nuw nsw i64 %l4.i, 1
+  %v76 = icmp slt i64 %l4.next, %last
+  br i1 %v76, label %l4.body, label %l4.end
+l4.end:
   ret void
 }

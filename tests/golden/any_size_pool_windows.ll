@@ -5,100 +5,88 @@
 
 define void @k(ptr %p0, ptr %p1, i64 %first, i64 %last) #0 {
 entry:
-  %s9 = alloca <8 x float>
-  %v2 = icmp slt i64 %first, %last
-  br i1 %v2, label %l1.body, label %l1.end
-l1.body:
-  %l1.i = phi i64 [ %first, %entry ], [ %l1.next, %l5.end ]
-  %v3 = urem i64 %l1.i, 2
-  %v4 = udiv i64 %l1.i, 2
-  %v6 = icmp slt i64 0, 2
-  br i1 %v6, label %l5.body, label %l5.end
+  %s6 = alloca <8 x float>
+  %v1 = icmp slt i64 %first, %last
+  br i1 %v1, label %l2.body, label %l2.end
+l2.body:
+  %l2.i = phi i64 [ %first, %entry ], [ %l2.next, %l5.end ]
+  %v3 = urem i64 %l2.i, 2
+  %v4 = udiv i64 %l2.i, 2
+  br i1 true, label %l5.body, label %l5.end
 l5.body:
-  %l5.i = phi i64 [ 0, %l1.body ], [ %l5.next, %l7.end ]
-  %v8 = icmp slt i64 0, 8
-  br i1 %v8, label %l7.body, label %l7.end
-l7.body:
-  %l7.i = phi i64 [ 0, %l5.body ], [ %l7.next, %w39.end ]
-  store <8 x float> splat (float 0xFFF0000000000000), ptr %s9
-  %v10 = mul i64 %v3, 2
-  %v11 = icmp sle i64 0, %v10
-  %v12 = icmp slt i64 %v10, 4
-  %v13 = and i1 %v11, %v12
-  br i1 %v13, label %w14.then, label %w14.end
-w14.then:
-  %v15 = mul i64 %l5.i, 2
-  %v16 = mul i64 %v4, 128
-  %v17 = mul i64 %v10, 32
-  %v18 = add i64 %v16, %v17
-  %v19 = mul i64 %v15, 8
-  %v20 = add i64 %v18, %v19
-  %v21 = add i64 %v20, %l7.i
-  %v22 = getelementptr float, ptr %p0, i64 %v21
-  %v23 = load <8 x float>, ptr %s9
-  %v24 = load <8 x float>, ptr %v22, align 4
-  %v25 = fcmp ogt <8 x float> %v23, %v24
-  %v26 = fcmp uno <8 x float> %v23, %v23
-  %v27 = select <8 x i1> %v25, <8 x float> %v23, <8 x float> %v24
-  %v28 = select <8 x i1> %v26, <8 x float> %v23, <8 x float> %v27
-  %v29 = getelementptr float, ptr %v22, i64 8
-  %v30 = load <8 x float>, ptr %v29, align 4
-  %v31 = fcmp ogt <8 x float> %v28, %v30
-  %v32 = fcmp uno <8 x float> %v28, %v28
-  %v33 = select <8 x i1> %v31, <8 x float> %v28, <8 x float> %v30
-  %v34 = select <8 x i1> %v32, <8 x float> %v28, <8 x float> %v33
-  store <8 x float> %v34, ptr %s9
-  br label %w14.end
-w14.end:
-  %v35 = add i64 %v10, 1
-  %v36 = icmp sle i64 0, %v35
-  %v37 = icmp slt i64 %v35, 4
-  %v38 = and i1 %v36, %v37
-  br i1 %v38, label %w39.then, label %w39.end
-w39.then:
-  %v40 = mul i64 %l5.i, 2
-  %v41 = mul i64 %v4, 128
-  %v42 = mul i64 %v35, 32
-  %v43 = add i64 %v41, %v42
-  %v44 = mul i64 %v40, 8
-  %v45 = add i64 %v43, %v44
-  %v46 = add i64 %v45, %l7.i
-  %v47 = getelementptr float, ptr %p0, i64 %v46
-  %v48 = load <8 x float>, ptr %s9
-  %v49 = load <8 x float>, ptr %v47, align 4
-  %v50 = fcmp ogt <8 x float> %v48, %v49
-  %v51 = fcmp uno <8 x float> %v48, %v48
-  %v52 = select <8 x i1> %v50, <8 x float> %v48, <8 x float> %v49
-  %v53 = select <8 x i1> %v51, <8 x float> %v48, <8 x float> %v52
-  %v54 = getelementptr float, ptr %v47, i64 8
-  %v55 = load <8 x float>, ptr %v54, align 4
-  %v56 = fcmp ogt <8 x float> %v53, %v55
-  %v57 = fcmp uno <8 x float> %v53, %v53
-  %v58 = select <8 x i1> %v56, <8 x float> %v53, <8 x float> %v55
-  %v59 = select <8 x i1> %v57, <8 x float> %v53, <8 x float> %v58
-  store <8 x float> %v59, ptr %s9
-  br label %w39.end
-w39.end:
-  %v60 = load <8 x float>, ptr %s9
-  %v61 = mul i64 %v4, 32
-  %v62 = mul i64 %v3, 16
-  %v63 = add i64 %v61, %v62
-  %v64 = mul i64 %l5.i, 8
-  %v65 = add i64 %v63, %v64
-  %v66 = add i64 %v65, %l7.i
-  %v67 = getelementptr float, ptr %p1, i64 %v66
-  store <8 x float> %v60, ptr %v67, align 4
-  %l7.next = add nuw nsw i64 %l7.i, 8
-  %v68 = icmp slt i64 %l7.next, 8
-  br i1 %v68, label %l7.body, label %l7.end
-l7.end:
+  %l5.i = phi i64 [ 0, %l2.body ], [ %l5.next, %w35.end ]
+  store <8 x float> splat (float 0xFFF0000000000000), ptr %s6
+  %v7 = mul i64 %v3, 2
+  %v8 = icmp sle i64 0, %v7
+  %v9 = icmp slt i64 %v7, 4
+  %v10 = and i1 %v8, %v9
+  br i1 %v10, label %w11.then, label %w11.end
+w11.then:
+  %v12 = mul i64 %l5.i, 2
+  %v13 = mul i64 %v4, 128
+  %v14 = mul i64 %v7, 32
+  %v15 = add i64 %v13, %v14
+  %v16 = mul i64 %v12, 8
+  %v17 = add i64 %v15, %v16
+  %v18 = getelementptr float, ptr %p0, i64 %v17
+  %v19 = load <8 x float>, ptr %s6
+  %v20 = load <8 x float>, ptr %v18, align 4
+  %v21 = fcmp ogt <8 x float> %v19, %v20
+  %v22 = fcmp uno <8 x float> %v19, %v19
+  %v23 = select <8 x i1> %v21, <8 x float> %v19, <8 x float> %v20
+  %v24 = select <8 x i1> %v22, <8 x float> %v19, <8 x float> %v23
+  %v25 = getelementptr float, ptr %v18, i64 8
+  %v26 = load <8 x float>, ptr %v25, align 4
+  %v27 = fcmp ogt <8 x float> %v24, %v26
+  %v28 = fcmp uno <8 x float> %v24, %v24
+  %v29 = select <8 x i1> %v27, <8 x float> %v24, <8 x float> %v26
+  %v30 = select <8 x i1> %v28, <8 x float> %v24, <8 x float> %v29
+  store <8 x float> %v30, ptr %s6
+  br label %w11.end
+w11.end:
+  %v31 = add i64 %v7, 1
+  %v32 = icmp sle i64 0, %v31
+  %v33 = icmp slt i64 %v31, 4
+  %v34 = and i1 %v32, %v33
+  br i1 %v34, label %w35.then, label %w35.end
+w35.then:
+  %v36 = mul i64 %l5.i, 2
+  %v37 = mul i64 %v4, 128
+  %v38 = mul i64 %v31, 32
+  %v39 = add i64 %v37, %v38
+  %v40 = mul i64 %v36, 8
+  %v41 = add i64 %v39, %v40
+  %v42 = getelementptr float, ptr %p0, i64 %v41
+  %v43 = load <8 x float>, ptr %s6
+  %v44 = load <8 x float>, ptr %v42, align 4
+  %v45 = fcmp ogt <8 x float> %v43, %v44
+  %v46 = fcmp uno <8 x float> %v43, %v43
+  %v47 = select <8 x i1> %v45, <8 x float> %v43, <8 x float> %v44
+  %v48 = select <8 x i1> %v46, <8 x float> %v43, <8 x float> %v47
+  %v49 = getelementptr float, ptr %v42, i64 8
+  %v50 = load <8 x float>, ptr %v49, align 4
+  %v51 = fcmp ogt <8 x float> %v48, %v50
+  %v52 = fcmp uno <8 x float> %v48, %v48
+  %v53 = select <8 x i1> %v51, <8 x float> %v48, <8 x float> %v50
+  %v54 = select <8 x i1> %v52, <8 x float> %v48, <8 x float> %v53
+  store <8 x float> %v54, ptr %s6
+  br label %w35.end
+w35.end:
+  %v55 = load <8 x float>, ptr %s6
+  %v56 = mul i64 %v4, 32
+  %v57 = mul i64 %v3, 16
+  %v58 = add i64 %v56, %v57
+  %v59 = mul i64 %l5.i, 8
+  %v60 = add i64 %v58, %v59
+  %v61 = getelementptr float, ptr %p1, i64 %v60
+  store <8 x float> %v55, ptr %v61, align 4
   %l5.next = add nuw nsw i64 %l5.i, 1
-  %v69 = icmp slt i64 %l5.next, 2
-  br i1 %v69, label %l5.body, label %l5.end
+  %v62 = icmp slt i64 %l5.next, 2
+  br i1 %v62, label %l5.body, label %l5.end
 l5.end:
-  %l1.next = add nuw nsw i64 %l1.i, 1
-  %v70 = icmp slt i64 %l1.next, %last
-  br i1 %v70, label %l1.body, label %l1.end
-l1.end:
+  %l2.next = add nuw nsw i64 %l2.i, 1
+  %v63 = icmp slt i64 %l2.next, %last
+  br i1 %v63, label %l2.body, label %l2.end
+l2.end:
   ret void
 }

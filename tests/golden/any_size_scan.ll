@@ -8,55 +8,42 @@ entry:
   %s1 = alloca [1 x float], align 64
   %size0.at = getelementptr i64, ptr %sizes, i64 0
   %size0 = load i64, ptr %size0.at, !invariant.load !{}
-  %v3 = icmp slt i64 %first, %last
-  br i1 %v3, label %l2.body, label %l2.end
-l2.body:
-  %l2.i = phi i64 [ %first, %entry ], [ %l2.next, %l4.end ]
-  %v5 = icmp slt i64 0, %size0
-  br i1 %v5, label %l4.body, label %l4.end
-l4.body:
-  %l4.i = phi i64 [ 0, %l2.body ], [ %l4.next, %l10.end ]
-  %v7 = icmp slt i64 0, 1
-  br i1 %v7, label %l6.body, label %l6.end
+  %v2 = icmp slt i64 %first, %last
+  br i1 %v2, label %l3.body, label %l3.end
+l3.body:
+  %l3.i = phi i64 [ %first, %entry ], [ %l3.next, %l5.end ]
+  %v4 = icmp slt i64 0, %size0
+  br i1 %v4, label %l5.body, label %l5.end
+l5.body:
+  %l5.i = phi i64 [ 0, %l3.body ], [ %l5.next, %l6.end ]
+  store float 0x0000000000000000, ptr %s1, align 4
+  br i1 true, label %l6.body, label %l6.end
 l6.body:
-  %l6.i = phi i64 [ 0, %l4.body ], [ %l6.next, %l6.body ]
-  %v8 = getelementptr float, ptr %s1, i64 %l6.i
-  store float 0x0000000000000000, ptr %v8, align 4
+  %l6.i = phi i64 [ 0, %l5.body ], [ %l6.next, %l6.body ]
+  %v7 = load float, ptr %s1, align 4
+  %v8 = mul i64 %l5.i, 8
+  %v9 = add i64 %v8, %l6.i
+  %v10 = getelementptr float, ptr %p0, i64 %v9
+  %v11 = load float, ptr %v10
+  %v12 = fadd contract float %v7, %v11
+  store float %v12, ptr %s1, align 4
+  %v13 = fmul contract float %v12, 0x4000000000000000
+  %v14 = getelementptr float, ptr %p1, i64 %v9
+  %v15 = load float, ptr %v14
+  %v16 = fadd contract float %v13, %v15
+  %v17 = getelementptr float, ptr %p2, i64 %v9
+  store float %v16, ptr %v17
   %l6.next = add nuw nsw i64 %l6.i, 1
-  %v9 = icmp slt i64 %l6.next, 1
-  br i1 %v9, label %l6.body, label %l6.end
+  %v18 = icmp slt i64 %l6.next, 8
+  br i1 %v18, label %l6.body, label %l6.end
 l6.end:
-  %v11 = icmp slt i64 0, 8
-  br i1 %v11, label %l10.body, label %l10.end
-l10.body:
-  %l10.i = phi i64 [ 0, %l6.end ], [ %l10.next, %l10.body ]
-  %v12 = getelementptr float, ptr %s1, i64 0
-  %v13 = load float, ptr %v12, align 4
-  %v14 = mul i64 %l4.i, 8
-  %v15 = add i64 %v14, %l10.i
-  %v16 = getelementptr float, ptr %p0, i64 %v15
-  %v17 = load float, ptr %v16
-  %v18 = fadd contract float %v13, %v17
-  store float %v18, ptr %v12, align 4
-  %v19 = mul i64 %l4.i, 8
-  %v20 = add i64 %v19, %l10.i
-  %v21 = fmul contract float %v18, 0x4000000000000000
-  %v22 = getelementptr float, ptr %p1, i64 %v20
-  %v23 = load float, ptr %v22
-  %v24 = fadd contract float %v21, %v23
-  %v25 = getelementptr float, ptr %p2, i64 %v20
-  store float %v24, ptr %v25
-  %l10.next = add nuw nsw i64 %l10.i, 1
-  %v26 = icmp slt i64 %l10.next, 8
-  br i1 %v26, label %l10.body, label %l10.end
-l10.end:
-  %l4.next = add nuw nsw i64 %l4.i, 1
-  %v27 = icmp slt i64 %l4.next, %size0
-  br i1 %v27, label %l4.body, label %l4.end
-l4.end:
-  %l2.next = add nuw nsw i64 %l2.i, 1
-  %v28 = icmp slt i64 %l2.next, %last
-  br i1 %v28, label %l2.body, label %l2.end
-l2.end:
+  %l5.next = add nuw nsw i64 %l5.i, 1
+  %v19 = icmp slt i64 %l5.next, %size0
+  br i1 %v19, label %l5.body, label %l5.end
+l5.end:
+  %l3.next = add nuw nsw i64 %l3.i, 1
+  %v20 = icmp slt i64 %l3.next, %last
+  br i1 %v20, label %l3.body, label %l3.end
+l3.end:
   ret void
 }

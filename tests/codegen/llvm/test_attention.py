@@ -20,7 +20,8 @@ from gpucomp.codegen.llvm.attention.space import AttentionProblem, AttentionSche
 from gpucomp.codegen.llvm.core_space import STACK_BYTES
 from gpucomp.codegen.llvm.engines import ATTENTION as FAMILY
 from gpucomp.codegen.llvm.engines import DECODE, engines_of
-from gpucomp.codegen.llvm.ir.builder import Code, Type
+from gpucomp.codegen.llvm.ir.builder import Code
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import BF16, F16

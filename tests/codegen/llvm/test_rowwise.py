@@ -9,7 +9,7 @@ import pytest
 
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.ir import tables
-from gpucomp.codegen.llvm.ir.builder import spell
+from gpucomp.codegen.llvm.ir.types import spell
 from gpucomp.codegen.llvm.loops.rowwise import KEPT_ELEMENTS
 from gpucomp.expr.core import axes_of, call, cast, hole, load
 from gpucomp.ir.types import F32, I32, U8, TensorType

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gpucomp.codegen.llvm.ir import arithmetic
-from gpucomp.codegen.llvm.ir.builder import Code, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Code, Value
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import axes_of, cast, literal, load, select
 from gpucomp.expr.evaluate import convert

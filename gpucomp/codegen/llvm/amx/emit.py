@@ -40,8 +40,9 @@ from gpucomp.codegen.llvm.amx.space import (
 )
 from gpucomp.codegen.llvm.contraction.panels import transpose
 from gpucomp.codegen.llvm.ir import storage
-from gpucomp.codegen.llvm.ir.builder import I64, Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Slot, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.ir.types import I64, Type
 from gpucomp.codegen.llvm.loops.nest import Entry, lower, operations
 from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError

@@ -15,8 +15,9 @@ from gpucomp.codegen.llvm.amx.operands import Image, Narrow, Straight
 from gpucomp.codegen.llvm.amx.space import LINE, MOST_PLANES, NarrowProblem, NarrowSizes, line_counts
 from gpucomp.codegen.llvm.contraction.image_lines import interleaved
 from gpucomp.codegen.llvm.ir import storage
-from gpucomp.codegen.llvm.ir.builder import Type, Value
+from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.expr.core import Expr, Select, Var, substitute, var, walk
 from gpucomp.expr.simplify import simplify

@@ -41,8 +41,9 @@ from gpucomp.codegen.llvm.contraction.operands import Rows
 from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir import arithmetic
 from gpucomp.codegen.llvm.ir import math as vector_math
-from gpucomp.codegen.llvm.ir.builder import I1, I64, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.ir.types import I1, I64, Type
 from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.codegen.llvm.loops.rowwise import across
 from gpucomp.device.target import Target

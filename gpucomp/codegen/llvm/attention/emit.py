@@ -30,8 +30,9 @@ from gpucomp.codegen.llvm.contraction.panels import transpose
 from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Row, Stream
 from gpucomp.codegen.llvm.ir import arithmetic
 from gpucomp.codegen.llvm.ir import math as vector_math
-from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Slot, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.codegen.llvm.loops.nest import Entry, lower
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target

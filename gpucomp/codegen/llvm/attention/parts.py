@@ -9,8 +9,9 @@ from typing import Any
 
 from gpucomp.codegen.llvm.contraction.operands import Operands, Rows, rows_in_place
 from gpucomp.codegen.llvm.ir import arithmetic
-from gpucomp.codegen.llvm.ir.builder import Code, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Code, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.codegen.llvm.loops.nest import Entry, FlatStore, Flattener, collapse, lower
 from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, substitute, walk
 from gpucomp.expr.simplify import coefficient, ends, simplify

@@ -31,8 +31,9 @@ from gpucomp.codegen.llvm.contraction.rest import Height, rest_of_rows
 from gpucomp.codegen.llvm.contraction.space import sharers
 from gpucomp.codegen.llvm.core_space import LINE, STACK_BYTES
 from gpucomp.codegen.llvm.ir import storage
-from gpucomp.codegen.llvm.ir.builder import PTR, Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Slot, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.ir.types import PTR, Type
 from gpucomp.codegen.llvm.loops.nest import Entry, lane_index, lower, operations
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr

@@ -12,7 +12,8 @@ from typing import Any
 
 from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir import arithmetic, storage
-from gpucomp.codegen.llvm.ir.builder import Code, Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Code, Slot, Value
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.ir.types import DType
 
 SHORT_RUN = 12  # most points of k that are unrolled completely

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.contraction.emit import emit_contraction
 from gpucomp.codegen.llvm.depth_first.layers import IMAGE, ROW, LayerRows, Stretch, layer_rows_of, stretches
-from gpucomp.codegen.llvm.ir.builder import I64, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Value
+from gpucomp.codegen.llvm.ir.types import I64, Type
 from gpucomp.codegen.llvm.loops.nest import Entry
 from gpucomp.codegen.llvm.windows.emit import emit_windows
 from gpucomp.device.target import Target

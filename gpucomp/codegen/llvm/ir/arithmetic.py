@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gpucomp.codegen.llvm.ir import math as vector_math
-from gpucomp.codegen.llvm.ir.builder import Code, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Code, Value
 from gpucomp.codegen.llvm.ir.storage import register_scalar, round_to, wrap
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import Number
 from gpucomp.ir.size import Size

@@ -9,80 +9,16 @@ an array of i64 with what ``Code.sizes`` lists. Each is loaded once, in the entr
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from gpucomp.codegen.llvm.ir.types import I1, I64, PTR, Number, Type, spell
 from gpucomp.ir.size import Size
 from gpucomp.kernel.run_sizes import MAGIC, SHIFT, SIZE, RunSize
 
-FLOATS = {"float": 32, "double": 64, "half": 16}
-SUFFIX = {"float": "f32", "double": "f64", "half": "f16"}
-
-
-@dataclass(frozen=True)
-class Type:
-    """``scalar`` is an LLVM type name; ``lanes`` is 0 for a scalar, otherwise the number of elements of a vector."""
-
-    scalar: str
-    lanes: int = 0
-
-    def __str__(self) -> str:
-        return f"<{self.lanes} x {self.scalar}>" if self.lanes else self.scalar
-
-    @property
-    def is_float(self) -> bool:
-        return self.scalar in FLOATS
-
-    @property
-    def bits(self) -> int:
-        if self.scalar == "ptr":
-            return 64
-        return FLOATS.get(self.scalar) or int(self.scalar[1:])
-
-    @property
-    def suffix(self) -> str:
-        """The suffix in names of overloaded intrinsics: ``v16f32``."""
-        scalar = SUFFIX.get(self.scalar) or ("p0" if self.scalar == "ptr" else self.scalar)
-        return f"v{self.lanes}{scalar}" if self.lanes else scalar
-
-    def of(self, scalar: str) -> Type:
-        return Type(scalar, self.lanes)
-
-    @property
-    def integer(self) -> Type:
-        """The integer type of the same width."""
-        return Type(f"i{self.bits}", self.lanes)
-
-
-I1, I8, I32, I64, PTR = Type("i1"), Type("i8"), Type("i32"), Type("i64"), Type("ptr")
-F32, F64 = Type("float"), Type("double")
-
-Number = int | float | bool | Size
-
-
-def spell(value: Number, scalar: str) -> str:
-    """A constant in LLVM's syntax. Floats are written as their bits, so that they are exact."""
-    if scalar in FLOATS:
-        if scalar == "half":
-            return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
-        number = float(value)
-        if scalar == "float":
-            number = _to_single(number)
-        return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
-    if scalar == "i1":
-        return "true" if value else "false"
-    return str(int(value))
-
-
-def _to_single(number: float) -> float:
-    try:
-        (single,) = struct.unpack("<f", struct.pack("<f", number))
-    except OverflowError:
-        return math.copysign(math.inf, number)
-    return float(single)
+NEVER_KNOWN = ("load ", "call ", "phi ", "atomicrmw ")  # the same text may give another value the next time
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,18 +127,33 @@ class Value:
         lanes = max(a.type.lanes for a in args)
         args = [self.code.splat(a, lanes) for a in args]
         inner = ", ".join(f"{a.type} {a.text}" for a in args)
-        return self.code.let(f"call {args[0].type} @llvm.{name}.{args[0].type.suffix}({inner})", args[0].type)
+        type = args[0].type
+        return self.code.let(f"call {type} @llvm.{name}.{type.suffix}({inner})", type, pure=True)
 
     def muladd(self, factor: Value | Number, addend: Value | Number) -> Value:
         """``self * factor + addend``, fused if the processor can."""
         return self.intrinsic("fmuladd", factor, addend)
 
 
+FOLDED: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "udiv": operator.floordiv,
+    "urem": operator.mod,
+}
+
+
+def _whole(value: Value) -> int | None:
+    """The number that a constant i64 is; ``None`` for any other value."""
+    return int(value.text) if value.type == I64 and not value.text.startswith("%") else None
+
+
 def _fold(op: str, a: Value, b: Value) -> Value | None:
     """Folds constant index arithmetic, so that strides and unrolled loops stay constant."""
-    x, y = (None if v.text.startswith("%") else int(v.text) for v in (a, b))
-    if x is not None and y is not None and op in {"add", "sub", "mul"}:
-        return a.code.integer(x + y if op == "add" else x - y if op == "sub" else x * y)
+    x, y = _whole(a), _whole(b)
+    if x is not None and y is not None and op in FOLDED and (op[0] != "u" or (x >= 0 and y > 0)):
+        return a.code.integer(FOLDED[op](x, y))
     if (y == 0 and op in {"add", "sub"}) or (y == 1 and op in {"mul", "udiv", "sdiv"}):
         return a
     if (x == 0 and op == "add") or (x == 1 and op == "mul"):
@@ -256,6 +207,9 @@ class Code:
         self._counter = 0
         self.globals: list[str] = []
         self.block = "entry"
+        # values whose instruction dominates what comes next, by its text; and which are known only within each open block
+        self._known: dict[str, Value] = {}
+        self._scopes: list[list[str]] = [[]]
 
     def _name(self, prefix: str = "v") -> str:
         self._counter += 1
@@ -264,10 +218,34 @@ class Code:
     def emit(self, text: str) -> None:
         self._lines.append(f"  {text}")
 
-    def let(self, text: str, type: Type) -> Value:
+    def let(self, text: str, type: Type, *, pure: bool = False) -> Value:
+        """The result of an instruction. The same instruction on the same values is written once where the first one dominates.
+
+        LLVM finds such values too, but every pass before has them twice. ``pure`` says so of a call.
+        """
+        pure = pure or not text.startswith(NEVER_KNOWN)
+        if pure and (known := self._known.get(text)) is not None:
+            return known
         name = f"%{self._name()}"
         self.emit(f"{name} = {text}")
-        return Value(self, name, type)
+        made = Value(self, name, type)
+        if pure:
+            self._known[text] = made
+            self._scopes[-1].append(text)
+        return made
+
+    @contextmanager
+    def _scope(self) -> Iterator[None]:
+        """What becomes known in the block is forgotten behind it: control may not have come through it."""
+        self._scopes.append([])
+        yield
+        self._forget()
+        self._scopes.pop()
+
+    def _forget(self) -> None:
+        for text in self._scopes[-1]:
+            del self._known[text]
+        self._scopes[-1].clear()
 
     def argument(self, name: str, type: Type) -> Value:
         return Value(self, f"%{name}", type)
@@ -375,6 +353,8 @@ class Code:
     def gep(self, base: Value, offset: Value | int | Size, scalar: str) -> Value:
         """``base + offset`` elements of ``scalar``; a vector of offsets gives a vector of pointers."""
         at = offset if isinstance(offset, Value) else self.integer(offset)
+        if at.text == "0":
+            return base
         type = Type("ptr", at.type.lanes)
         return self.let(f"getelementptr {scalar}, ptr {base.text}, {at.type} {at.text}", type)
 
@@ -486,6 +466,11 @@ class Code:
     # control
 
     def label(self, name: str) -> None:
+        """Begins a block, to which any jump may lead."""
+        self._forget()
+        self._begin(name)
+
+    def _begin(self, name: str) -> None:
         self._lines.append(f"{name}:")
         self.block = name
 
@@ -497,47 +482,53 @@ class Code:
 
     @contextmanager
     def loop(self, start: Value | int | Size, stop: Value | int | Size, step: int | Size = 1) -> Iterator[Value]:
-        """``for (i = start; i < stop; i += step)`` on i64."""
+        """``for (i = start; i < stop; i += step)`` on i64. One step of known numbers is written without a loop."""
         first = start if isinstance(start, Value) else self.integer(start)
         last = stop if isinstance(stop, Value) else self.integer(stop)
         by = self.integer(step)
+        begin, end, stride = _whole(first), _whole(last), _whole(by)
+        sure = begin is not None and end is not None and begin < end
+        if sure and begin is not None and end is not None and stride is not None and begin + stride >= end:
+            yield first
+            return
+        enter = self.const(True, I1) if sure else first < last
         name = self._name("l")
         before = self.block
-        enter = first < last
         self.branch(enter, f"{name}.body", f"{name}.end")
-        self.label(f"{name}.body")
-        counter = Value(self, f"%{name}.i", I64)
+        self._begin(f"{name}.body")
+        counter, following = Value(self, f"%{name}.i", I64), Value(self, f"%{name}.next", I64)
         place = len(self._lines)
         self._lines.append("")  # for the phi, whose second source is known at the end
-        yield counter
-        latch = self.block
-        self.emit(f"%{name}.next = add nuw nsw i64 {counter.text}, {by.text}")
-        following = Value(self, f"%{name}.next", I64)
-        again = following < last
+        with self._scope():
+            yield counter
+            latch = self.block
+            self.emit(f"{following.text} = add nuw nsw i64 {counter.text}, {by.text}")
+            again = following < last
         self._lines[place] = f"  {counter.text} = phi i64 [ {first.text}, %{before} ], [ {following.text}, %{latch} ]"
         self.branch(again, f"{name}.body", f"{name}.end")
-        self.label(f"{name}.end")
+        self._begin(f"{name}.end")
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
         """Runs the block if the scalar ``condition`` holds."""
         name = self._name("w")
         self.branch(condition, f"{name}.then", f"{name}.end")
-        self.label(f"{name}.then")
-        yield
+        self._begin(f"{name}.then")
+        with self._scope():
+            yield
         self.jump(f"{name}.end")
-        self.label(f"{name}.end")
+        self._begin(f"{name}.end")
 
     @contextmanager
     def repeat(self) -> Iterator[list[Value]]:
         """Runs the block once, and repeats it while the last condition that it appended holds."""
         name = self._name("r")
         self.jump(f"{name}.body")
-        self.label(f"{name}.body")
+        self._begin(f"{name}.body")
         again: list[Value] = []
         yield again
         self.branch(again[-1], f"{name}.body", f"{name}.end")
-        self.label(f"{name}.end")
+        self._begin(f"{name}.end")
 
     @contextmanager
     def captured(self) -> Iterator[Captured]:
@@ -545,9 +536,10 @@ class Code:
         name = self._name("c")
         outer, before = self._lines, self.block
         self._lines = []
-        self.label(name)
+        self._begin(name)
         captured = Captured(name, self._lines)
-        yield captured
+        with self._scope():
+            yield captured
         captured.exit = self.block
         self._lines, self.block = outer, before
 
@@ -568,7 +560,11 @@ class Code:
         return self.let(f"call i1 @llvm.vector.reduce.or.{mask.type.suffix}({mask.type} {mask.text})", I1)
 
     def minimum(self, a: Value, b: Value | int | Size) -> Value:
-        return a.intrinsic("smin", b)
+        other = b if isinstance(b, Value) else self.const(b, a.type)
+        x, y = _whole(a), _whole(other)
+        if x is None or y is None:
+            return a.intrinsic("smin", other)
+        return a if x < y else other
 
     def function(self, header: str) -> str:
         """The whole function; ``header`` is the text ``define ... (...) #0``."""

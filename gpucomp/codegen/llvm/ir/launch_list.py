@@ -6,7 +6,8 @@ compiler can still report the machine's limits.
 
 from __future__ import annotations
 
-from gpucomp.codegen.llvm.ir.builder import F32, I64, PTR, Code, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Code, Value
+from gpucomp.codegen.llvm.ir.types import F32, I64, PTR, Type
 from gpucomp.device.target import Target
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource

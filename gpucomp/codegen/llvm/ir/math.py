@@ -14,8 +14,9 @@ from fractions import Fraction
 from functools import cache
 
 from gpucomp.codegen.llvm.ir import tables
-from gpucomp.codegen.llvm.ir.builder import Type, Value
+from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.floats import FORMATS, clamp, polynomial, power_of_two
+from gpucomp.codegen.llvm.ir.types import Type
 
 # fmt: off
 # (exp(r) - 1 - r) / r**2 for |r| <= log(2)/2, with a relative error of 1.3e-7: enough beside r itself for the 3 ulp of tanh

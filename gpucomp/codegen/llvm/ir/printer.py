@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.ir import arithmetic, storage
-from gpucomp.codegen.llvm.ir.builder import I64 as I64_TYPE
-from gpucomp.codegen.llvm.ir.builder import Captured, Code, Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Captured, Code, Slot, Value
 from gpucomp.codegen.llvm.ir.math import quotient
 from gpucomp.codegen.llvm.ir.quantize import code_of, quantizer_of
+from gpucomp.codegen.llvm.ir.types import I64 as I64_TYPE
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select
 from gpucomp.expr.lower import Accumulate, Block, If, Let, Loop, Operand, Start
 from gpucomp.expr.simplify import Interval, bounds

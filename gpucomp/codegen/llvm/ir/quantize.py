@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpucomp.codegen.llvm.ir.builder import Type, Value
+from gpucomp.codegen.llvm.ir.builder import Value
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.expr.core import Call, Cast, Const, Expr
 from gpucomp.ir.types import F32, I8, U8, DType
 

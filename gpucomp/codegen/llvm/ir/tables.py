@@ -13,7 +13,8 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from gpucomp.codegen.llvm.ir.builder import Type, Value
+from gpucomp.codegen.llvm.ir.builder import Value
+from gpucomp.codegen.llvm.ir.types import Type
 
 INTERVALS = 16  # f32 numbers in a register
 STEP = 0.25

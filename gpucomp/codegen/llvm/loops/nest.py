@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gpucomp.codegen.llvm.ir.builder import I64, PTR, Code, Value
+from gpucomp.codegen.llvm.ir.builder import Code, Value
 from gpucomp.codegen.llvm.ir.printer import INT32, Affine, LaneValue, Printer
+from gpucomp.codegen.llvm.ir.types import I64, PTR
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Call, Expr, Load, Reduce, Var, call, index, load, substitute, transform, var, walk
 from gpucomp.expr.lower import Block, Lowering, Operand

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.ir import arithmetic, storage
-from gpucomp.codegen.llvm.ir.builder import Type, Value
+from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue, Printer
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.codegen.llvm.loops.nest import (
     Entry,
     FlatStore,

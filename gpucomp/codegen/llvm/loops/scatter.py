@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpucomp.codegen.llvm.ir.builder import I1, Value
+from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
+from gpucomp.codegen.llvm.ir.types import I1
 from gpucomp.codegen.llvm.loops.nest import (
     SMALLEST_TASK,
     Entry,

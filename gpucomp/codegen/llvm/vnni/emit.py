@@ -16,7 +16,8 @@ from gpucomp.codegen.llvm.amx.emit import AHEAD_BYTES, Tiles
 from gpucomp.codegen.llvm.amx.rows import CopiedLines
 from gpucomp.codegen.llvm.amx.space import COLUMNS, IN_PLACE, LINE, LINES, VnniSchedule
 from gpucomp.codegen.llvm.contraction.rest import Height, rest_of_rows
-from gpucomp.codegen.llvm.ir.builder import I32, Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Slot, Value
+from gpucomp.codegen.llvm.ir.types import I32, Type
 from gpucomp.codegen.llvm.vnni.space import parts_of_tile
 from gpucomp.device.target import Target
 from gpucomp.ir.types import BF16, I8

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from gpucomp.codegen.llvm.amx.operands import WORD, Image, Narrow, image_of, narrow_of
 from gpucomp.codegen.llvm.amx.space import VnniSchedule, unreadable_columns
-from gpucomp.codegen.llvm.ir.builder import I32, Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Slot, Value
+from gpucomp.codegen.llvm.ir.types import I32, Type
 from gpucomp.codegen.llvm.vnni.emit import Dots, Line
 from gpucomp.codegen.llvm.vnni.space import PairsProblem, problem
 from gpucomp.codegen.llvm.vnni.space import estimate as dots_estimate

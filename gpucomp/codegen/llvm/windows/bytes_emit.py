@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpucomp.codegen.llvm.core_space import LINE
-from gpucomp.codegen.llvm.ir.builder import Type, Value
+from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lane_index, lower
 from gpucomp.codegen.llvm.windows.emit import (
     MOST_EDGE_TILES,

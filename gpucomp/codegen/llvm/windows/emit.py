@@ -18,8 +18,9 @@ from functools import lru_cache, partial
 from typing import Any
 
 from gpucomp.codegen.llvm.ir import arithmetic, storage
-from gpucomp.codegen.llvm.ir.builder import Code, Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Code, Slot, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lane_index, lower
 from gpucomp.device.target import Target
 from gpucomp.expr.core import REDUCTIONS, Call, Const, Expr, Load, Select, Var, call, hole, identity_of, var

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gpucomp.codegen.llvm.contraction.rest import rest_of_rows
-from gpucomp.codegen.llvm.ir.builder import F32, I64, PTR, Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Slot, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
 from gpucomp.codegen.llvm.ir.storage import from_memory, memory_scalar
+from gpucomp.codegen.llvm.ir.types import F32, I64, PTR, Type
 from gpucomp.codegen.llvm.loops.nest import Entry, FlatStore, Flattener, collapse, lane_index, lower
 from gpucomp.codegen.llvm.winograd.space import (
     LINE_FLOATS,
