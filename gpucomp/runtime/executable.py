@@ -18,7 +18,7 @@ from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import TEMP, Buffer, Plan
 from gpucomp.errors import DeviceError, InputError, UsageError, quote, several
 from gpucomp.ir.state import State
-from gpucomp.runtime import artifact
+from gpucomp.runtime import artifact, self_test
 from gpucomp.runtime import outputs as results
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.calls import ELSEWHERE, takes_a_feed
@@ -519,8 +519,11 @@ class Executable:
     def _new_program(self) -> Program:
         module, name = PROGRAMS[self._form.kind]
         threads = {"threads": self.lanes.threads} if self._form.kind == "cpu" and self.lanes.threads else {}
-        made: Callable[..., Program] = getattr(importlib.import_module(module), name)
-        return made(self.plan, self.sources, self.binaries, self.weights, **threads)
+        made: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        program = made(self.plan, self.sources, self.binaries, self.weights, **threads)
+        if self._form.kind != "cpu":
+            self_test.require_right(program, self.sources, self.binaries)
+        return program  # type: ignore[no-any-return]
 
     def use_threads(self, count: int) -> None:
         """Let runs use at most ``count`` processor threads, 0 for all. Call it before the first run or context."""
