@@ -49,18 +49,15 @@ def recorded(plan: Plan, plain: Sequence[Step], launched: Sequence[Step]) -> byt
     ``launched`` are the steps that the plan was made of, and ``plain`` the same before they were scheduled. Left out are
     kernels in loops, of states, and those of which ``samples`` gives nothing.
     """
-    steps = {
-        one.name: (before, one) for before, one in zip(plain, launched, strict=True) if isinstance(one, KernelStep)
-    }
+    pairs = zip(plain, launched, strict=True)
+    steps = {s.name: (p, s) for p, s in pairs if isinstance(p, KernelStep) and isinstance(s, KernelStep)}
     looped = {number for repeat in plan.repeats for number in range(repeat.first, repeat.last)}
     tried: set[int] = set()
     checks: list[Check] = []
     for number, launch in enumerate(plan.launches):
         if launch.kernel < 0 or launch.kernel in tried or number in looped:
             continue
-        before, one = steps[launch.name]
-        assert isinstance(before, KernelStep), "a kernel was a step of the host before it was scheduled"
-        check = _check(plan, number, before, one)
+        check = _check(plan, number, *steps[launch.name])
         if check is not None:
             tried.add(launch.kernel)
             checks.append(check)
@@ -71,33 +68,29 @@ def _check(plan: Plan, number: int, before: KernelStep, launched: KernelStep) ->
     """How launch ``number`` is tested; ``None`` if it cannot be."""
     args, kernel = plan.launches[number].args, before.kernel
     limits = limits_of(kernel)
+    if limits is None:
+        return None
     given: dict[Value, Given] = {}
-    for k, value in enumerate(before.inputs):
-        if constant_value(value) is None:
-            if (
-                limits is None
-                or value not in launched.inputs
-                or not _is_declared(plan, args, launched, value, kernel.params[k])
-            ):
-                return None
-            known = given.get(value, Given(launched.inputs.index(value), 0))
-            least = [limit for limit in (known.limit, limits.get(k, 0)) if limit]
-            given[value] = Given(known.argument, min(least, default=0))
+    for k, (value, type) in enumerate(zip(before.inputs, kernel.params, strict=False)):
+        if constant_value(value) is not None:
+            continue
+        if value not in launched.inputs or not _is_declared(plan, args[launched.inputs.index(value)], type):
+            return None
+        known = given.get(value, Given(launched.inputs.index(value), 0))
+        least = [limit for limit in (known.limit, limits.get(k, 0)) if limit]
+        given[value] = Given(known.argument, min(least, default=0))
     places = [launched.kernel.inputs + k for k in range(len(before.outputs))]
-    if limits is None or not all(may_be_tried(plan, args[place]) for place in places):
+    if not all(may_be_tried(plan, args[place]) for place in places):
         return None
     found = samples(kernel, [_array(v, type, given) for v, type in zip(before.inputs, kernel.params, strict=False)])
-    if found is None:
-        return None
-    outputs = tuple(Expected(place, some) for place, some in zip(places, found, strict=True) if len(some))
+    outputs = tuple(Expected(place, some) for place, some in zip(places, found or (), strict=False) if len(some))
     return Check(number, tuple(given.values()), outputs) if outputs else None
 
 
-def _is_declared(plan: Plan, args: Sequence[int], launched: KernelStep, value: Value, type: object) -> bool:
+def _is_declared(plan: Plan, position: int, type: TensorType) -> bool:
     """Whether a buffer holds a value as the kernel declares it: it need not, between kernels that are narrower."""
-    position = args[launched.inputs.index(value)]
     buffer = plan.buffers[position]
-    return may_be_tried(plan, position) and f"{buffer.dtype}[{','.join(map(str, buffer.shape))}]" == str(type)
+    return may_be_tried(plan, position) and (buffer.dtype, buffer.shape) == (type.dtype.name, type.shape)
 
 
 def _array(value: Value, type: TensorType, given: dict[Value, Given]) -> np.ndarray:

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 
 from gpucomp.artifact.checks import ELEMENT, generated
-from gpucomp.expr.core import Expr, Hole, Var, call, index, loads, reduces, transform, var, walk
+from gpucomp.expr.core import Call, Const, Expr, Hole, Var, call, index, loads, reduces, transform, var, walk
 from gpucomp.expr.evaluate import evaluate
 from gpucomp.kernel.body import (
     Attention,
@@ -41,6 +41,8 @@ MOST_UPDATES = 1 << 11  # of a scatter, which numpy does one by one
 ROUNDING = {"f64": 2.0**-20, "f32": 2.0**-20, "f16": 2.0**-9, "bf16": 2.0**-6}
 LOOSE = {"f64": 2.0**-10, "f32": 2.0**-10, "f16": 2.0**-5, "bf16": 2.0**-3}
 AS_F16 = "tf32"  # a kernel that rounds operands to 10 bits of fraction is as exact as one of f16
+# functions of whole numbers that have no result for some operands, such as a quotient by zero
+PARTIAL = frozenset({"div", "floordiv", "mod", "fmod", "pow", "shl", "shr"})
 PER_CHANGE = 16  # of a result's change when inputs change by a rounding, what it may be away
 LEAST_SURE = 0.25  # an element that may be away by more of the largest one tells nothing
 FILLS = (113, 27)  # what results hold before: an element with both is not written
@@ -110,10 +112,11 @@ def samples(kernel: Kernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | 
     """For each output some of its elements, as ``checks.ELEMENT``; none of an output of which nothing is sure.
 
     ``inputs`` are all of the kernel's, as its parameters declare them. ``None`` if the kernel is not one that can be cut down:
-    one for sizes that each run decides, layers that are fused, or a single element that sums up too much.
+    one for sizes that each run decides, layers that are fused, a single element that sums up too much, element types of 8 bits and
+    fewer that are not whole numbers, or operators that have no result for some whole numbers.
     """
     unit = _unit(kernel)
-    small = None if unit is None else cut_down(kernel)
+    small = None if unit is None or _is_partial(kernel) else cut_down(kernel)
     if small is None or unit is None:
         return None
     found = [_computed(small, inputs, FILLS[0])]
@@ -147,6 +150,12 @@ def _unit(kernel: Kernel) -> str | None:
     if isinstance(kernel.body, (Contraction, Attention)) and kernel.body.math == AS_F16:
         names.add("f16")
     return max(names, key=lambda name: ROUNDING[name], default="f32")
+
+
+def _is_partial(kernel: Kernel) -> bool:
+    """Whether a function of ``PARTIAL`` has a second operand that is not known."""
+    every = (node for e in _expressions(kernel) for node in walk(e) if isinstance(node, Call) and node.fn in PARTIAL)
+    return any(not node.dtype.is_float and not isinstance(node.args[-1], Const) for node in every)
 
 
 def _uses_floats(kernel: Kernel) -> bool:
