@@ -112,8 +112,8 @@ def samples(kernel: Kernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | 
     """For each output some of its elements, as ``checks.ELEMENT``; none of an output of which nothing is sure.
 
     ``inputs`` are all of the kernel's, as its parameters declare them. ``None`` if the kernel is not one that can be cut down:
-    one for sizes that each run decides, layers that are fused, a single element that sums up too much, element types of 8 bits and
-    fewer that are not whole numbers, or operators that have no result for some whole numbers.
+    one for sizes that each run decides, layers that are fused, a single element that sums up too much, floats of 8 bits, types of
+    fewer bits, or operators that have no result for some whole numbers.
     """
     unit = _unit(kernel)
     small = None if unit is None or _is_partial(kernel) else cut_down(kernel)
