@@ -101,7 +101,8 @@ static double value_of(const uint8_t *from, size_t type)
 }
 
 /* The buffer of an argument, which a test may write and read; NULL for others. */
-static const struct buffer *tried(const struct testing *testing, const struct launch *launch, uint32_t argument, int64_t *position)
+static const struct buffer *tried(const struct testing *testing, const struct launch *launch, uint32_t argument,
+                                  int64_t *position)
 {
     const gpucomp_model *model = testing->context->model;
     const struct plan *plan = &model->programs->plan;
