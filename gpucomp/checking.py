@@ -32,10 +32,10 @@ def of_target(target: Target, plan: Plan, plain: Sequence[Step], launched: Seque
 
 
 def wrong_here(made: Executable, target: Target) -> dict[str, WrongKernelError]:
-    """The kernels that are wrong on the target's device, if that is here, by name. Opens the device."""
+    """The kernels that are wrong on the target's device, by name, if that is here and is tested. Opens the device."""
     try:
-        targets.require_device(target)
-        made.open()
+        if self_test.is_wanted(target.kind, targets.driver_of(target)):
+            made.open()
     except WrongKernelError as error:
         return {name: WrongKernelError(what, {name: what}) for name, what in error.kernels.items()}
     except DeviceError:  # a model may be compiled for a device that is elsewhere, or has no room for it now

@@ -34,7 +34,7 @@ from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
 from gpucomp.planning import Rendered, RenderedVariants, make_open_plan, make_plan, report
 from gpucomp.refusal import Refusal
-from gpucomp.replacing import Made, Seen, choice_of, others, rendered_of
+from gpucomp.replacing import Made, Seen, choice_of, none_left, others, rendered_of
 from gpucomp.rewrite.pipeline import Pass
 from gpucomp.rewrite.states import Given, Kept, pairs_of, with_states
 from gpucomp.runtime.any_shape import AnyShapeExecutable
@@ -532,7 +532,7 @@ def _asking_less(
             error = refused[item.source.name]
             other = next(instead.setdefault(digest, others(plain, target, item, error)), None)
             if other is None:
-                raise error
+                raise none_left(error)
             done[digest] = other
         other_item, one = done[digest]
         final = replace(one, step=plain).launched(made)

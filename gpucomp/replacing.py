@@ -68,6 +68,17 @@ def others(step: KernelStep, target: Target, item: Rendered, error: KernelBuildE
             yield one
 
 
+def none_left(error: KernelBuildError) -> KernelBuildError:
+    """``error``, after everything of ``others`` was tried."""
+    if not isinstance(error, WrongKernelError):
+        return error
+    return WrongKernelError(
+        f"{error.message}; no other schedule is right: update the driver, or choose another device; GPUCOMP_SELF_TEST=0 runs the "
+        "kernel as it is",
+        error.kernels,
+    )
+
+
 def _near(step: KernelStep, target: Target, choice: Choice) -> Iterator[Made]:
     """The schedules of the same engine that are nearest."""
     engines_of, _ = back_end(target.language)

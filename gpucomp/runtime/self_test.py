@@ -70,7 +70,7 @@ def require_right(program: Tried, sources: Mapping[str, str], binaries: Mapping[
             cache.put(key, verdict)
     wrong = [line.split(" ", 1) for line in verdict.removeprefix(VERDICT).decode(errors="replace").splitlines()]
     if wrong:
-        kernels = {name: f"kernel {name}: {what} on {program.driver}" for name, what in wrong}
+        kernels = {name: f"kernel {name}: {what}, on {program.driver}" for name, what in wrong}
         more = f", and {several(len(wrong) - 1, 'more kernel')}" if len(wrong) > 1 else ""
         raise WrongKernelError(f"{next(iter(kernels.values()))}{more}: {ADVICE}", kernels)
 
@@ -106,4 +106,4 @@ def fault(program: Tried, check: Check) -> str:
         return ""
     worst, allowed = max(beyond)
     name = plan.kernels[launch.kernel].name
-    return f"{name} {len(beyond)} of {count} elements are wrong, by up to {worst:.3g} where {allowed:.3g} is allowed,"
+    return f"{name} {len(beyond)} of {count} elements are wrong, by up to {worst:.3g} where {allowed:.3g} is allowed"

@@ -220,7 +220,7 @@ static int check(struct testing *testing, gpucomp_error *error)
         code = compare(testing, launch, &found, error);
     if (code == 0 && found.wrong && testing->room - testing->count >= MOST_LINE)
         testing->count += (size_t)snprintf(testing->verdict + testing->count, MOST_LINE,
-                                           "%.200s %zu of %zu elements are wrong, by up to %.3g where %.3g is allowed,\n",
+                                           "%.200s %zu of %zu elements are wrong, by up to %.3g where %.3g is allowed\n",
                                            ITEMS(plan->kernels, struct kernel)[launch->kernel].name.at, found.wrong,
                                            found.count, found.away, found.within);
     gcrt_free(&testing->scratch);
@@ -294,7 +294,7 @@ static int refuse(const char *verdict, size_t count, const char *driver, gpucomp
         return 0;
     if (lines > 1)
         snprintf(others, sizeof others, ", and %zu more kernel%s", lines - 1, lines > 2 ? "s" : "");
-    return gcrt_fail(error, GCRT_WRONG_KERNEL, "kernel %.*s: %.*s on %.500s%s: " ADVICE, (int)(space - line), line,
+    return gcrt_fail(error, GCRT_WRONG_KERNEL, "kernel %.*s: %.*s, on %.500s%s: " ADVICE, (int)(space - line), line,
                      (int)(stop - space - 1), space + 1, driver, others);
 }
 
