@@ -119,11 +119,11 @@ def samples(kernel: Kernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | 
     small = None if unit is None or _is_partial(kernel) else cut_down(kernel)
     if small is None or unit is None:
         return None
-    found = [_computed(small, inputs, FILLS[0])]
-    for sign in (1, -1):
-        found.append(_computed(small, [_changed(kernel, k, a, unit, sign) for k, a in enumerate(inputs)], FILLS[1]))
+    changed = [_changed(kernel, k, array, unit) for k, array in enumerate(inputs)]
+    up, down = [more for more, _ in changed], [less for _, less in changed]
+    found = [_computed(small, given, fill) for given, fill in ((inputs, FILLS[0]), (up, FILLS[1]), (down, FILLS[1]))]
     whole = not any(type.dtype.is_float for type in kernel.params) and not _uses_floats(kernel)
-    return [_sure(plain, up, down, unit, whole) for plain, up, down in zip(*found, strict=True)]
+    return [_sure(plain, more, less, unit, whole) for plain, more, less in zip(*found, strict=True)]
 
 
 def _computed(kernel: Kernel, inputs: Sequence[np.ndarray], fill: int) -> list[np.ndarray]:
@@ -132,13 +132,14 @@ def _computed(kernel: Kernel, inputs: Sequence[np.ndarray], fill: int) -> list[n
     return outputs
 
 
-def _changed(kernel: Kernel, number: int, array: np.ndarray, unit: str, sign: int) -> np.ndarray:
-    """An input with each element changed by about a rounding, up or down."""
+def _changed(kernel: Kernel, number: int, array: np.ndarray, unit: str) -> tuple[np.ndarray, np.ndarray]:
+    """An input with each element changed by about a rounding, some up and some down, and with each changed the other way."""
     if number in kernel.constants or not kernel.params[number].dtype.is_float:
-        return array
-    signs = generated("bool", array.size, ~number & 0xFFFF).reshape(array.shape) * 2.0 - 1
-    changed: np.ndarray = (array.astype(np.float64) * (1 + sign * ROUNDING[unit] * signs)).astype(array.dtype)
-    return changed
+        return array, array
+    signs = generated("bool", array.size, ~number & 0xFFFF).reshape(array.shape)
+    wide = array if array.dtype.itemsize > 2 else array.astype(np.float32)
+    step = wide * np.where(signs, wide.dtype.type(ROUNDING[unit]), wide.dtype.type(-ROUNDING[unit]))
+    return (wide + step).astype(array.dtype), (wide - step).astype(array.dtype)
 
 
 def _unit(kernel: Kernel) -> str | None:

@@ -8,8 +8,10 @@ from onnx import TensorProto
 
 from gpucomp import compiler, targets
 from gpucomp.artifact.checks import generated
+from gpucomp.expr.core import axes_of, cast
 from gpucomp.ir.graph import constant_value
-from gpucomp.kernel import Attention, Contraction, KernelStep, Loops, Rowwise, Scan, Scatter, Window
+from gpucomp.ir.types import F32, TensorType
+from gpucomp.kernel import Attention, Contraction, Kernel, KernelStep, Loops, Rowwise, Scan, Scatter, Store, Window
 from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.sampled import MOST_POINTS, MOST_SAMPLES, cut_down, limits_of, samples
 from tests.onnx_builders import model, node, value
@@ -166,6 +168,16 @@ def test_operators_without_a_result_for_some_whole_numbers_are_not_tested(operat
     (step,) = steps_of(model([node(operator, ["x", "d"], ["y"])], ints))
 
     assert samples(step.kernel, inputs_of(step)) is None
+
+
+def test_a_kernel_without_inputs():
+    i, j = axes_of((40, 50))
+    kernel = Kernel("loops", (TensorType(F32, (40, 50)),), 1, Loops((i, j)), (Store(0, (i, j), cast(i * j, F32)),))
+
+    (found,) = samples(kernel, [])
+
+    np.testing.assert_array_equal(found["value"], (found["at"] // 50) * (found["at"] % 50))
+    assert len(found) == MOST_SAMPLES
 
 
 def test_elements_that_nobody_writes_are_left_out():
