@@ -5,17 +5,21 @@ Expected results are of the kernel before it was scheduled, so that packed weigh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from gpucomp import targets
 from gpucomp.artifact.checks import CHECKS, Check, Expected, Given, generated, may_be_tried, packed
+from gpucomp.artifact.open_plan import OpenPlan
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, WrongKernelError
+from gpucomp.ir.example import exemplified
 from gpucomp.ir.graph import Value, constant_value
 from gpucomp.ir.types import TensorType
+from gpucomp.kernel.example import example_of
 from gpucomp.kernel.sampled import limits_of, samples
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.runtime import self_test
@@ -29,6 +33,18 @@ def of_target(target: Target, plan: Plan, plain: Sequence[Step], launched: Seque
     if target.kind not in TESTED or not self_test.is_wanted(target.kind, target.arch):
         return {}
     return {CHECKS: recorded(plan, plain, launched)}
+
+
+def of_any_size(
+    target: Target, plan: OpenPlan, example: Mapping[str, int], plain: Sequence[Step], launched: Sequence[Step]
+) -> dict[str, bytes]:
+    """As ``of_target``, of a program for any sizes: its kernels are tested at the sizes of ``example``."""
+    sized = plan.at(example)
+    if sized is None:
+        return {}
+    with exemplified(example):
+        there = [replace(s, kernel=example_of(s.kernel)) if isinstance(s, KernelStep) else s for s in plain]
+    return of_target(target, sized.plan, there, launched)
 
 
 def wrong_here(made: Executable, target: Target) -> dict[str, WrongKernelError]:

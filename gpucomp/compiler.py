@@ -191,6 +191,12 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
                 sources = {item.source.name: item.source for item in items}
                 binaries, refused = targets.attempt(plan.plan, list(sources.values()), device, silent, begun)
                 if not refused:
+                    checks = checking.of_any_size(device, plan, opened.example, steps, laid_out)
+                    texts = {kernel.source: sources[kernel.name].text for kernel in plan.plan.kernels}
+                    program = OpenProgram(plan, texts, binaries | checks, weights, opened.example)
+                    there = program.at(opened.example) if checks else None
+                    refused = dict(checking.wrong_here(there, device)) if there is not None else {}
+                if not refused:
                     break
     except (ScheduleError, UnsupportedError) as error:
         return Refusal(error.message)
@@ -198,8 +204,7 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
         return Refusal(str(error))
     if refused:
         return Refusal(next(iter(refused.values())).message)
-    texts = {kernel.source: sources[kernel.name].text for kernel in plan.plan.kernels}
-    return OpenProgram(plan, texts, binaries, weights, opened.example)
+    return program
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -54,8 +54,15 @@ def is_wanted(kind: str, driver: str) -> bool:
     return kind == "opencl" and "pocl" not in driver.lower() if setting is None else setting
 
 
-def require_right(program: Tried, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> None:
+def require_right(
+    program: Tried,
+    sources: Mapping[str, str],
+    binaries: Mapping[str, bytes],
+    at_example: Callable[[Any], Tried] = lambda program: program,
+) -> None:
     """Test the kernels, unless a verdict is known. Raises ``WrongKernelError`` (GPC5106) for kernels that are wrong here.
+
+    ``at_example`` gives the program at the sizes that checks are for, if it is one of many sizes.
 
     Raises ``ArtifactError`` for checks that are damaged, and what a run raises if the device fails.
     """
@@ -64,7 +71,8 @@ def require_right(program: Tried, sources: Mapping[str, str], binaries: Mapping[
     cache, key = open_cache(), key_of(program.driver, sources, binaries)
     verdict = cache.get(key) if cache else None
     if verdict is None or not verdict.startswith(VERDICT):
-        lines = [found for check in checks_of(binaries[CHECKS], program.plan) if (found := fault(program, check))]
+        tested = at_example(program)
+        lines = [found for check in checks_of(binaries[CHECKS], tested.plan) if (found := fault(tested, check))]
         verdict = VERDICT + "".join(f"{line}\n" for line in lines).encode()
         if cache:
             cache.put(key, verdict)

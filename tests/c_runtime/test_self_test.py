@@ -14,7 +14,7 @@ from gpucomp.artifact import checks
 from gpucomp.artifact.checks import CHECKS, checks_of, packed
 from gpucomp.runtime import artifact, self_test
 from testing.c_library import COMPILERS, Model, NativeError
-from tests.c_runtime.models import digits
+from tests.c_runtime.models import any_size_declared, decoding, digits
 from tests.c_runtime.test_opencl import POCL, has_pocl
 from tests.onnx_builders import model, node, value
 
@@ -129,6 +129,50 @@ def test_python_reads_that_verdict(tmp_path, monkeypatch):
 
     assert str(caught.value).split() == str(told.value).split()
     assert ", and 1 more kernel: " in str(told.value)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("declared", [False, True])
+def test_kernels_for_any_size_are_tested_at_the_example_s(tmp_path, monkeypatch, wrong, declared):
+    """Also if the file has a program of its own for the example's sizes."""
+    exe = any_size_declared(target=POCL)
+    program = exe.program
+    if declared:
+        exe = any_size_declared(program.example, target=POCL)
+        program = exe.program
+    plan = program.open_plan.at(program.example).plan
+    found = checks_of(program.binaries[CHECKS], plan)
+    assert len(found) > 1
+    if wrong:
+        program.binaries = {**program.binaries, CHECKS: packed(with_wrong(found))}
+    exe.save(tmp_path / "m.gpuc")
+
+    if wrong:
+        with pytest.raises(NativeError, match="GPC5106 kernel "):
+            Model(tmp_path / "m.gpuc", cache=str(tmp_path / "c"))
+        return
+    Model(tmp_path / "m.gpuc", cache=str(tmp_path / "c"))
+    (name,) = verdicts(tmp_path / "c")
+    gpucomp.load(tmp_path / "m.gpuc").open()
+    assert name in verdicts(tmp_path / "python")
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_kernels_of_a_decoder_are_tested(tmp_path, wrong):
+    """But for those that read or write its keys and values."""
+    made = decoding(POCL)
+    program = made.program
+    found = checks_of(program.binaries[CHECKS], program.open_plan.at(program.example).plan)
+    assert len(found) > 5
+    binaries = {**program.binaries, CHECKS: packed(with_wrong(found) if wrong else found)}
+    artifact.save(tmp_path / "m.gpuc", replace(made.contents(), binaries=binaries))
+
+    if wrong:
+        with pytest.raises(NativeError, match="GPC5106 kernel "):
+            Model(tmp_path / "m.gpuc", cache=str(tmp_path / "c"))
+    else:
+        Model(tmp_path / "m.gpuc", cache=str(tmp_path / "c"))
+        assert set(verdicts(tmp_path / "c").values()) == {""}
 
 
 @pytest.mark.parametrize(("setting", "tested"), [("0", False), ("", False), (None, False), ("1", True)])

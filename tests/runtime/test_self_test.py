@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 import gpucomp
 from bench import models
@@ -14,6 +15,7 @@ from gpucomp import compiler, config
 from gpucomp.artifact import checks
 from gpucomp.artifact.checks import CHECKS, ELEMENT, Check, Expected, Given, checks_of, generated, packed
 from gpucomp.errors import ArtifactError, WrongKernelError
+from gpucomp.refusal import Refusal
 from gpucomp.runtime import artifact, self_test
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.opencl import OpenCLProgram
@@ -292,6 +294,60 @@ def test_programs_for_single_sizes_keep_their_checks(tmp_path):
     ((_, one),) = artifact.load(tmp_path / "m.gpuc").fixed
 
     assert len(checks_of(one.binaries[CHECKS], one.plan)) == 1
+
+
+# ---- models for any sizes ----
+
+
+def two_kernels():
+    """Softmax after a product, for any number of rows."""
+    proto = model(
+        [node("MatMul", ["x", "w"], ["a"]), node("Softmax", ["a"], ["y"], axis=-1)],
+        [value("x", ["n", 60])],
+        weights={"w": np.random.default_rng(3).standard_normal((60, 50)).astype(np.float32)},
+    )
+    return proto, {"x": (gpucomp.Dim("n", 1, 300), 60)}
+
+
+def test_kernels_for_any_size_are_tested_at_the_example_s(monkeypatch, tmp_path):
+    tried = counted(monkeypatch)
+    proto, shapes = two_kernels()
+    exe = quietly(proto, target=POCL, shapes=shapes)
+    exe.save(tmp_path / "m.gpuc")
+    x = generated("f32", 7 * 60, 9).reshape(7, 60)
+
+    with config.using(cache=tmp_path / "other"):
+        found = gpucomp.load(tmp_path / "m.gpuc").run({"x": x})["y"]
+
+    assert tried == [0, 1, 0, 1]
+    right = np.exp(x @ proto_weight(proto))
+    np.testing.assert_allclose(found, right / right.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
+
+
+def proto_weight(proto):
+    (weight,) = proto.graph.initializer
+    return numpy_helper.to_array(weight)
+
+
+def test_a_wrong_kernel_for_any_size_is_refused(monkeypatch, tmp_path):
+    proto, shapes = two_kernels()
+    exe = quietly(proto, target=POCL, shapes=shapes)
+    exe.save(tmp_path / "m.gpuc")
+    compiles_wrong(monkeypatch, lambda text: text.replace("exp(", "exp2("))
+
+    with config.using(cache=tmp_path / "other"), pytest.raises(WrongKernelError, match=r"kernel k001_\w+: "):
+        gpucomp.load(tmp_path / "m.gpuc").run({"x": np.zeros((7, 60), np.float32)})
+
+
+def test_there_is_no_program_for_any_size_if_a_kernel_of_it_is_wrong(monkeypatch):
+    proto, shapes = two_kernels()
+    compiles_wrong(monkeypatch, lambda text: text.replace("exp(", "exp2("))
+
+    with config.using(cache=None):
+        exe = compiler.compile(proto, target=POCL, shapes=shapes)
+
+    assert isinstance(exe.program, Refusal)
+    assert "elements are wrong" in exe.program.reason
 
 
 # ---- inputs ----

@@ -8,6 +8,7 @@
 #include "device.h"
 #include "digest.h"
 #include "kernel_cache.h"
+#include "states.h"
 
 #define CHECKS "checks.bin"
 #define MAGIC "GPCHECK1"
@@ -100,6 +101,12 @@ static double value_of(const uint8_t *from, size_t type)
     return (double)(int64_t)((bits ^ sign) - sign);
 }
 
+static size_t elements_of(const struct testing *testing, const struct buffer *buffer)
+{
+    size_t bytes = gcrt_dtypes[buffer->dtype].bytes; /* none of a string */
+    return bytes ? (size_t)gcrt_shape_bytes(testing->form, buffer) / bytes : 0;
+}
+
 /* The buffer of an argument, which a test may write and read; NULL for others. */
 static const struct buffer *tried(const struct testing *testing, const struct launch *launch, uint32_t argument,
                                   int64_t *position)
@@ -111,7 +118,7 @@ static const struct buffer *tried(const struct testing *testing, const struct la
     *position = ITEMS(launch->args, int64_t)[argument];
     const struct buffer *buffer = ITEMS(plan->buffers, struct buffer) + *position;
     bool fits = (buffer->kind == INPUT || buffer->kind == OUTPUT || buffer->kind == TEMP) && buffer->dtype <= LAST_TYPE &&
-                gcrt_elements(buffer->shape) < (int64_t)UINT32_MAX;
+                elements_of(testing, buffer) < UINT32_MAX;
     for (size_t s = 0; s < plan->states.count; s++)
         fits = fits && !gcrt_same(ITEMS(plan->states, struct state)[s].input, buffer->name);
     return fits ? buffer : NULL;
@@ -134,7 +141,7 @@ static int give_inputs(struct testing *testing, const struct launch *launch, uin
         const struct buffer *buffer = tried(testing, launch, argument, &position);
         if (!buffer)
             return damaged(error);
-        size_t elements = (size_t)gcrt_elements(buffer->shape), bytes = elements * gcrt_dtypes[buffer->dtype].bytes;
+        size_t elements = elements_of(testing, buffer), bytes = elements * gcrt_dtypes[buffer->dtype].bytes;
         uint8_t *data = gcrt_new(&testing->scratch, bytes, 1);
         if (!data)
             return gcrt_no_memory(error);
@@ -162,7 +169,7 @@ static int compare(struct testing *testing, const struct launch *launch, struct 
     const struct buffer *buffer = tried(testing, launch, argument, &position);
     if (!buffer)
         return damaged(error);
-    size_t size = gcrt_dtypes[buffer->dtype].bytes, elements = (size_t)gcrt_elements(buffer->shape);
+    size_t size = gcrt_dtypes[buffer->dtype].bytes, elements = elements_of(testing, buffer);
     uint8_t *data = gcrt_new(&testing->scratch, elements, size);
     if (!data)
         return gcrt_no_memory(error);
@@ -221,10 +228,36 @@ static int check(struct testing *testing, gpucomp_error *error)
     if (code == 0 && found.wrong && testing->room - testing->count >= MOST_LINE)
         testing->count += (size_t)snprintf(testing->verdict + testing->count, MOST_LINE,
                                            "%.200s %zu of %zu elements are wrong, by up to %.3g where %.3g is allowed\n",
-                                           ITEMS(plan->kernels, struct kernel)[launch->kernel].name.at, found.wrong,
+                                           ITEMS(plan->kernels, struct kernel)[testing->form->chosen[launch->kernel]].name.at,
+                                           found.wrong,
                                            found.count, found.away, found.within);
     gcrt_free(&testing->scratch);
     return code;
+}
+
+/* A context for the sizes of the model's example, at which kernels are tested. */
+static int open_context(gpucomp_model *model, struct testing *testing, struct store *store, gpucomp_error *error)
+{
+    const struct open_plan *open = &model->open;
+    gpucomp_context_options options = GPUCOMP_CONTEXT_OPTIONS_INIT;
+    gpucomp_size *largest = gcrt_new(store, open->dim_count, sizeof *largest);
+    int64_t *sizes = gcrt_new(store, open->dim_count, sizeof *sizes);
+    if (!largest || !sizes)
+        return gcrt_no_memory(error);
+    for (size_t d = 0; d < open->dim_count; d++) {
+        sizes[d] = open->dims[d].example;
+        largest[d] = (gpucomp_size){open->dims[d].name.at, sizes[d]};
+    }
+    options.largest = largest;
+    options.largest_count = open->dim_count;
+    int code = gpucomp_context_create(model, &options, &testing->context, error);
+    if (code == 0) /* the program for any size, though there may be one for these alone, which has no checks */
+        testing->form = testing->context->forms;
+    if (code == 0 && open->dim_count)
+        code = gcrt_measure(testing->form, sizes, error);
+    if (code == 0 && open->dim_count)
+        code = testing->context->engine->plan(testing->context, testing->form, error);
+    return code ? code : gcrt_device_alone(testing->context, testing->form, error);
 }
 
 static int check_all(gpucomp_model *model, const struct member *checks, struct testing *testing, struct store *store,
@@ -241,11 +274,7 @@ static int check_all(gpucomp_model *model, const struct member *checks, struct t
     if (!testing->verdict)
         return gcrt_no_memory(error);
     testing->count = (size_t)snprintf(testing->verdict, testing->room, VERDICT);
-    int code = gpucomp_context_create(model, NULL, &testing->context, error);
-    if (code == 0) {
-        testing->form = testing->context->latest;
-        code = gcrt_device_alone(testing->context, testing->form, error);
-    }
+    int code = open_context(model, testing, store, error);
     for (uint32_t k = 0; k < count && code == 0; k++)
         code = check(testing, error);
     if (code == 0 && testing->at != testing->end)
@@ -314,7 +343,7 @@ int gcrt_device_test(gpucomp_model *model, const struct container *container, co
     const uint8_t *known = NULL;
     size_t count = 0;
     char key[65];
-    if (!checks || !checks->bytes || model->open.dim_count || !is_wanted(usual))
+    if (!checks || !checks->bytes || !is_wanted(usual))
         return 0;
     int code = find_key(container, driver, &store, key) ? 0 : gcrt_no_memory(error);
     if (code == 0)
