@@ -192,7 +192,8 @@ def load(path: str | Path, *, rebuild: Rebuild | None = None) -> Contents:
 
 def _rebuilt(contents: Contents, rebuild: Rebuild) -> Contents:
     fixed = tuple((sizes, _rebuilt(one, rebuild)) for sizes, one in contents.fixed)
-    return replace(contents, binaries=rebuild(contents.plan, contents.sources), fixed=fixed)
+    kept = {name: code for name, code in contents.binaries.items() if name == CHECKS}  # which are no code
+    return replace(contents, binaries=rebuild(contents.plan, contents.sources) | kept, fixed=fixed)
 
 
 def _fixed(path: Path, description: Mapping[str, Any], opened: OpenModel) -> list[tuple[dict[str, int], Plan]]:

@@ -10,6 +10,7 @@ import pytest
 from gpucomp import compiler, config
 from gpucomp.artifact.checks import CHECKS, checks_of
 from gpucomp.errors import WrongKernelError
+from gpucomp.runtime import artifact
 from gpucomp.runtime import cuda as cuda_programs
 from gpucomp.runtime import hip as hip_programs
 from gpucomp.runtime.executable import Executable
@@ -17,7 +18,7 @@ from gpucomp.targets import amdgcn
 from testing.c_library import COMPILERS, Model, NativeError
 from testing.cuda_on_cpu.harness import hip_compiler
 from tests.c_runtime.gpus import EmulatedCuda, EmulatedHip
-from tests.c_runtime.models import digits
+from tests.c_runtime.models import any_size_declared, digits
 from tests.c_runtime.test_cuda import has_nvrtc
 from tests.c_runtime.test_self_test import verdicts
 
@@ -45,13 +46,13 @@ def opened(monkeypatch, tmp_path):
     """A function that lets a model run on a GPU of its target, and gives this and the path of its library."""
     monkeypatch.setenv("GPUCOMP_SELF_TEST", "1")
 
-    def found(exe):
-        if exe.plan.kind == "hip":
-            gpu = EmulatedHip(exe)
+    def found(model):
+        if (model if isinstance(model, Executable) else artifact.load(model)).plan.kind == "hip":
+            gpu = EmulatedHip(model)
             monkeypatch.setattr(hip_programs, "shared", lambda: gpu.arrays)
             monkeypatch.setattr(hip_programs.hip, "runtime", lambda: gpu.library)
             return gpu, gpu.library._name
-        gpu = EmulatedCuda(exe)
+        gpu = EmulatedCuda(model)
         monkeypatch.setattr(cuda_programs, "import_cupy", lambda: gpu.cupy)
         monkeypatch.setattr(cuda_programs, "import_driver", lambda: gpu.driver.bindings)
         return gpu, gpu.driver.library._name
@@ -95,6 +96,20 @@ def test_a_wrong_kernel_is_refused_by_name(opened, tmp_path, target):
 
     assert gpu.error is None
     assert str(in_c.value).split() == str(in_python.value).split()
+
+
+@pytest.mark.parametrize("target", GPUS)
+def test_kernels_for_any_size(opened, tmp_path, target):
+    exe = any_size_declared(target=target)
+    exe.save(tmp_path / "m.gpuc")
+    gpu, library = opened(tmp_path / "m.gpuc")
+
+    exe.program.at({"n": 2, "h": 8, "w": 33}).open()
+    Model(tmp_path / "m.gpuc", library=library, cache=str(tmp_path / "c"))
+
+    assert gpu.error is None
+    assert verdicts(tmp_path / "c") == verdicts(tmp_path / "python") != {}
+    assert set(verdicts(tmp_path / "c").values()) == {""}
 
 
 @pytest.mark.parametrize("target", GPUS)

@@ -235,6 +235,16 @@ def test_checks_come_back_from_a_file(tmp_path):
     assert len(exe.binaries[CHECKS]) < 10_000
 
 
+def test_what_is_built_anew_is_tested_too(monkeypatch, tmp_path):
+    quietly(digits()[0], target=POCL).save(tmp_path / "m.gpuc")
+    tried = counted(monkeypatch)
+
+    with config.using(cache=tmp_path / "other"):
+        gpucomp.load(tmp_path / "m.gpuc", trusted=False).open()
+
+    assert len(tried) == 5
+
+
 def test_files_do_not_depend_on_the_run(tmp_path):
     proto, _ = digits()
     one, other = (quietly(proto, target=POCL) for _ in range(2))
