@@ -20,7 +20,7 @@ from gpucomp.runtime import artifact, self_test
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.opencl import OpenCLProgram
 from gpucomp.targets import opencl, opencl_build
-from tests.c_runtime.models import FIXED, digits
+from tests.c_runtime.models import FIXED, decoding, digits
 from tests.onnx_builders import model, node, value
 
 POCL = "opencl:pocl"
@@ -337,6 +337,19 @@ def test_kernels_for_any_size_are_tested_at_the_example_s(monkeypatch, tmp_path)
 def proto_weight(proto):
     (weight,) = proto.graph.initializer
     return numpy_helper.to_array(weight)
+
+
+def test_states_get_no_memory_for_a_test(monkeypatch):
+    """A decoder's keys and values may be most of a device's memory, and a context has them."""
+    programs, plain = [], OpenCLProgram.tried
+    monkeypatch.setattr(OpenCLProgram, "tried", lambda *given: (programs.append(given[0]), plain(*given))[1])
+
+    decoding(POCL)
+
+    program = programs[-1]
+    states = {k for k in program.plan.inputs if program.plan.buffers[k].name in {s.input for s in program.plan.states}}
+    assert len(states) == 4
+    assert {program._buffers[k].size for k in states} == {1}
 
 
 def test_a_wrong_kernel_for_any_size_is_refused(monkeypatch, tmp_path):
