@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpucomp import targets
+from gpucomp import checking, targets
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
-from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
+from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError, WrongKernelError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.frontend.onnx.loader import OpenGraph, Source, read
 from gpucomp.frontend.onnx.open_shapes import declared_inputs, declared_outputs, open_shapes
@@ -35,6 +34,7 @@ from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
 from gpucomp.planning import Rendered, RenderedVariants, make_open_plan, make_plan, report
 from gpucomp.refusal import Refusal
+from gpucomp.replacing import Made, Seen, choice_of, none_left, others, rendered_of
 from gpucomp.rewrite.pipeline import Pass
 from gpucomp.rewrite.states import Given, Kept, pairs_of, with_states
 from gpucomp.runtime.any_shape import AnyShapeExecutable
@@ -44,20 +44,15 @@ from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.schedule.choose import TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.records import Picks, picks_of
 from gpucomp.schedule.scheduled import Program, Scheduled, run_scheduled_passes
-from gpucomp.schedule.space import Family, Schedule
+from gpucomp.schedule.space import Family
 from gpucomp.schedule.standing import standing
 from gpucomp.schedule.variants import engine_for_all, variants_of
 from gpucomp.stages import Progress, watched
-from gpucomp.targets.back_end import back_end
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from gpucomp.dynamic.program import DynamicModel
-
-MOST_TRIED = 20_000  # schedules to search for one with fewer work-items: takes about a second
-Seen = dict[tuple[object, ...], KernelSource]
-Made = tuple[Rendered, Scheduled]  # a kernel's source, and what it was rendered from
 
 
 def compile(
@@ -196,6 +191,12 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
                 sources = {item.source.name: item.source for item in items}
                 binaries, refused = targets.attempt(plan.plan, list(sources.values()), device, silent, begun)
                 if not refused:
+                    checks = checking.of_any_size(device, plan, opened.example, steps, laid_out)
+                    texts = {kernel.source: sources[kernel.name].text for kernel in plan.plan.kernels}
+                    program = OpenProgram(plan, texts, binaries | checks, weights, opened.example)
+                    there = program.at(opened.example) if checks else None
+                    refused = dict(checking.wrong_here(there, device)) if there is not None else {}
+                if not refused:
                     break
     except (ScheduleError, UnsupportedError) as error:
         return Refusal(error.message)
@@ -203,8 +204,7 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
         return Refusal(str(error))
     if refused:
         return Refusal(next(iter(refused.values())).message)
-    texts = {kernel.source: sources[kernel.name].text for kernel in plan.plan.kernels}
-    return OpenProgram(plan, texts, binaries, weights, opened.example)
+    return program
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +240,7 @@ class _Range:
         """The choice for the sizes of the innermost ``exemplified`` block."""
         key = step.kernel.digest, example_now()
         if key not in self.known:
-            self.known[key] = _choice(step, self.target, self.tiers)
+            self.known[key] = choice_of(step, self.target, self.tiers)
         return self.known[key]
 
     def with_engine(self, step: KernelStep, first: Choice) -> Choice:
@@ -280,7 +280,7 @@ def _variants(
                 continue
             one = Scheduled(replace(plain, name=f"{name}_{number}"), variant.choice, step.kernel)
             with exemplified(variant.example):
-                items.append(_rendered(one, target))
+                items.append(rendered_of(one, target))
             done(items[-1].source)
         found[name] = made, items
     return found
@@ -291,13 +291,14 @@ def finish(
 ) -> Executable:
     """The second half of ``compile``: plan the buffers and launches, build the kernels, those of ``begun`` no second time.
 
-    A kernel that the device refuses is rendered again with a smaller schedule, then without optional extensions. A
-    ``RuntimeWarning`` names the first such kernel.
+    A kernel that the device refuses is rendered again with a smaller schedule, then without optional extensions; one that it
+    computes wrong, where kernels are tested, with another schedule. A ``RuntimeWarning`` names the first such kernel.
     """
     binaries: dict[str, bytes] = {}
     instead: dict[str, Iterator[Made]] = {}
-    told: dict[str, str] = {}
+    told: dict[str, KernelBuildError] = {}
     built: Mapping[str, KernelSource] = {}
+    refused: Mapping[str, KernelBuildError]
     while True:
         tell("plan", 0, 1)
         plan, weights = make_plan(lowered.graph, lowered.steps, lowered.rendered, device, precision, lowered.keep_fp32)
@@ -306,21 +307,32 @@ def finish(
         found, refused = targets.attempt(plan, fresh, device, tell, begun)
         binaries, built = binaries | found, sources
         if not refused:
-            break
+            checks = checking.of_target(device, plan, lowered.unpacked, lowered.steps)
+            texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
+            made = Executable(plan, texts, binaries | checks, weights, lowered.dynamic_model, open_dynamic=open_dynamic)
+            refused = checking.wrong_here(made, device) if checks else {}
+            if not refused:
+                break
         lowered = _asking_less(lowered, device, refused, instead)
-        told |= {name: error.message for name, error in refused.items() if name not in told}
+        told |= {name: error for name, error in refused.items() if name not in told}
     if told:
-        message = next(iter(told.values()))
-        refusals = f"{len(told)} kernels" if len(told) > 1 else "a kernel"
-        warnings.warn(
-            f"{device.name} refused {refusals}, now compiled with smaller schedules: {message}",
-            RuntimeWarning,
-            stacklevel=4,  # the caller of ``gpucomp.compile``
-        )
+        _warn(device, told)
     tell("open", 0, 1)
     report(plan, lowered.steps, lowered.rendered, device)
-    texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
-    return Executable(plan, texts, binaries, weights, lowered.dynamic_model, open_dynamic=open_dynamic)
+    return made
+
+
+def _warn(device: Target, told: Mapping[str, KernelBuildError]) -> None:
+    """Tell the caller of ``gpucomp.compile`` that kernels were replaced."""
+    first = next(iter(told.values()))
+    kernels = f"{len(told)} kernels" if len(told) > 1 else "a kernel"
+    wrong = isinstance(first, WrongKernelError)
+    what = f"computes {kernels} wrong" if wrong else f"refused {kernels}"
+    warnings.warn(
+        f"{device.name} {what}, now compiled with {'other' if wrong else 'smaller'} schedules: {first.message}",
+        RuntimeWarning,
+        stacklevel=5,  # the caller of ``gpucomp.compile``
+    )
 
 
 def unbuilt(lowered: Lowered, device: Target, precision: str) -> Executable:
@@ -482,7 +494,7 @@ def render(
             laid_out.append(one)
             continue
         if one.kernel not in sources:
-            sources[one.kernel] = _rendered(one, target, seen)
+            sources[one.kernel] = rendered_of(one, target, seen)
             if done is not None:
                 done(sources[one.kernel].source)
         final = one.launched(made)
@@ -491,30 +503,10 @@ def render(
     return laid_out, rendered
 
 
-def _choice(step: KernelStep, target: Target, tiers: Tiers, which: slice = slice(None)) -> Choice:
-    engines_of, _ = back_end(target.language)
-    engines = engines_of(step.kernel, target.features)[which]
-    if not engines:
-        raise UnsupportedError(
-            f"{step.name}: no engine computes this kernel for sizes that each run decides", code="GPC4014"
-        )
-    return choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
-
-
-def _rendered(one: Scheduled, target: Target, seen: Seen | None = None) -> Rendered:
-    """The source of ``one``. ``seen`` has the sources that were rendered to check records."""
-    _, render_one = back_end(target.language)
-    seen, name, choice = {} if seen is None else seen, one.step.name, one.choice
-    key = (name, one.kernel.digest, choice.family.title, *choice.schedule.items())
-    if key not in seen:
-        seen[key] = render_one(one.kernel, choice.schedule, target, name, choice.family)
-    return Rendered(seen[key], choice)
-
-
 def _standing(step: KernelStep, target: Target, tiers: Tiers, seen: Seen) -> Choice:
     return standing(
-        lambda some: _choice(step, target, some),
-        lambda choice: _rendered(scheduled(step, choice), target, seen).source,
+        lambda some: choice_of(step, target, some),
+        lambda choice: rendered_of(scheduled(step, choice), target, seen).source,
         target,
         tiers,
     )
@@ -523,7 +515,7 @@ def _standing(step: KernelStep, target: Target, tiers: Tiers, seen: Seen) -> Cho
 def _asking_less(
     lowered: Lowered, target: Target, refused: Mapping[str, KernelBuildError], instead: dict[str, Iterator[Made]]
 ) -> Lowered:
-    """Return ``lowered`` with another schedule for each refused kernel. ``refused`` maps source names to errors.
+    """Return ``lowered`` with another schedule for each kernel of ``refused``, which maps source names to errors.
 
     ``instead`` has the remaining candidates of each kernel. If a kernel has none, its error is raised.
     """
@@ -542,59 +534,13 @@ def _asking_less(
             continue
         digest = plain.kernel.digest
         if digest not in done:
-            other = next(instead.setdefault(digest, _less(plain, target, item.source)), None)
+            error = refused[item.source.name]
+            other = next(instead.setdefault(digest, others(plain, target, item, error)), None)
             if other is None:
-                raise refused[item.source.name]
+                raise none_left(error)
             done[digest] = other
         other_item, one = done[digest]
         final = replace(one, step=plain).launched(made)
         steps.append(final)
         rendered[final] = other_item
     return replace(lowered, steps=steps, rendered=rendered)
-
-
-def _less(step: KernelStep, target: Target, refused: KernelSource) -> Iterator[Made]:
-    """Render the kernel of ``step`` with lower and lower demands on the device, and yield each text once.
-
-    The last ones are by the engine that every device can run, with smaller and smaller work-groups. Yields nothing if
-    the target has no lesser variants: then a refusal is a bug.
-    """
-    texts, lesser = {refused.text}, list(targets.lesser(target))
-    if not lesser:
-        return
-    for found in chain(_with_less(step, lesser), _in_smaller_groups(step, target, refused)):
-        if found[0].source.text not in texts:
-            texts.add(found[0].source.text)
-            yield found
-
-
-def _with_less(step: KernelStep, lesser: Sequence[Target]) -> Iterator[Made]:
-    for engines in (slice(None), slice(-1, None)):
-        for less in lesser:
-            try:
-                choice = _choice(step, less, TIERS, engines)
-                one = scheduled(step, replace(choice, tier="smaller"))
-                yield _rendered(one, less), one
-            except (ScheduleError, UnsupportedError):  # no engine computes the kernel within these limits
-                continue
-
-
-def _in_smaller_groups(step: KernelStep, target: Target, refused: KernelSource) -> Iterator[Made]:
-    """Halve the work-group of the last engine repeatedly. Each schedule is the nearest legal one to the one before."""
-    engines_of, _ = back_end(target.language)
-    family = engines_of(step.kernel, target.features)[-1]
-    problem = family.problem(step.kernel)
-
-    def items(schedule: Schedule) -> int:
-        return math.prod(family.geometry(family.schedule(schedule), problem).items)
-
-    last, most = dict(family.default(problem, target.limits).numbers), math.prod(refused.geometry.items) // 2
-    while most:
-        near = islice(family.near(last, problem, target.limits), MOST_TRIED)
-        found = next((s for s in near if items(s) <= most), None)
-        if found is None:
-            return
-        choice = _choice(step, target, (("smaller", lambda *_, chosen=found: chosen),), slice(-1, None))
-        one = scheduled(step, choice)
-        yield _rendered(one, target), one
-        last, most = found, items(found) // 2

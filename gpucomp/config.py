@@ -7,6 +7,7 @@ GPUCOMP_VERIFY=1  check the IR after every pass
 GPUCOMP_TARGET    the target that ``auto`` means
 GPUCOMP_CACHE     folder of compiled kernels and models; empty disables the cache
 GPUCOMP_CACHE_BYTES  most bytes in that folder (default 8 GiB); what was not used for longest is deleted
+GPUCOMP_SELF_TEST=1  test kernels on every device that is no processor, the first time; =0 on none (default: OpenCL's but PoCL)
 GPUCOMP_RECORDS   file or folder of tuning records, preferred to the shipped ones; empty disables both
 GPUCOMP_DEVICES   file of measured devices by architecture, written by ``bench/gpu probe``, for the analytic model
 GPUCOMP_THREADS   threads of the CPU target
@@ -40,6 +41,7 @@ class Config:
     target: str = "cpu"
     cache: Path | None = None
     cache_bytes: int = 8 << 30
+    self_test: bool | None = None  # None: for OpenCL devices but PoCL's
     threads: int = 0  # 0: all that the process may use
     pin: bool = False
     fold_limit: int = 1 << 30
@@ -68,7 +70,7 @@ def _default_cache() -> Path:
 def read(environment: Mapping[str, str]) -> Config:
     """The configuration in ``environment``. A misspelt ``GPUCOMP_`` name is an error, not a silent no-op."""
     known = {"DEBUG", "DUMP", "VERIFY", "TARGET", "CACHE", "CACHE_BYTES", "THREADS", "FOLD_LIMIT", "RECORDS"}
-    known |= {"DEVICES", "LARGE_PAGES", "CONVERTERS", "PIN", "OPENCL_LIBRARY"}
+    known |= {"DEVICES", "LARGE_PAGES", "CONVERTERS", "PIN", "OPENCL_LIBRARY", "SELF_TEST"}
     given = {k.removeprefix("GPUCOMP_"): v for k, v in environment.items() if k.startswith("GPUCOMP_")}
     if unknown := sorted(set(given) - known):
         names = ", ".join(f"GPUCOMP_{name}" for name in sorted(known))
@@ -80,6 +82,7 @@ def read(environment: Mapping[str, str]) -> Config:
         target=given.get("TARGET") or "cpu",
         cache=(Path(given["CACHE"]) if given["CACHE"] else None) if "CACHE" in given else _default_cache(),
         cache_bytes=_integer("GPUCOMP_CACHE_BYTES", given.get("CACHE_BYTES") or str(8 << 30)),
+        self_test=bool(_integer("GPUCOMP_SELF_TEST", given["SELF_TEST"])) if given.get("SELF_TEST") else None,
         threads=_integer("GPUCOMP_THREADS", given.get("THREADS") or "0"),
         pin=bool(_integer("GPUCOMP_PIN", given.get("PIN") or "0")),
         fold_limit=_integer("GPUCOMP_FOLD_LIMIT", given.get("FOLD_LIMIT") or str(1 << 30)),

@@ -10,6 +10,7 @@
     ├── UnsupportedError    exit 4   GPC4xxx  valid, but not supported (every case at once)
     ├── DeviceError         exit 5   GPC5xxx  device, driver or compiler missing or failing
     │   ├── KernelBuildError         GPC51xx  the compiler refused a kernel's source
+    │   │   └── WrongKernelError     GPC5106  a kernel gives wrong numbers on this driver
     │   └── DeviceLostError          GPC52xx  the device's context is dead
     ├── AccuracyError       exit 6   GPC6xxx  a comparison with a reference failed
     ├── ArtifactError       exit 3   GPC7xxx  a .gpuc file or cache entry is damaged or of another kind
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 MAX_QUOTED = 120
 MAX_MESSAGE = 2000
@@ -175,6 +177,16 @@ class KernelBuildError(DeviceError):
     """A compiler refused a kernel's source."""
 
     code = "GPC5100"
+
+
+class WrongKernelError(KernelBuildError):
+    """Kernels give wrong numbers on this driver and device. ``kernels`` says by name what is wrong with each."""
+
+    code = "GPC5106"
+
+    def __init__(self, message: str, kernels: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.kernels = kernels
 
 
 class DeviceLostError(DeviceError):

@@ -70,7 +70,7 @@ class ModelCache:
             "format": FORMAT,
             "model": digest,
             "arguments": canonical(arguments),
-            "settings": [settings.fold_limit, settings.threads, *map(_what_is_in, places)],
+            "settings": [settings.fold_limit, settings.threads, settings.self_test, *map(_what_is_in, places)],
             "target": _what_is(settings.target if target == "auto" else target),
             "code": _code(),
             "versions": _versions(),
@@ -114,8 +114,8 @@ class ModelCache:
         if isinstance(exe, AnyShapeExecutable) and isinstance(exe.program, Refusal):
             return
         contents = exe.contents()
-        if any(kernel.tier == "smaller" for kernel in contents.plan.kernels):
-            return  # the device refused a kernel; the next compilation has to warn again
+        if any(kernel.tier in ("smaller", "other") for kernel in contents.plan.kernels):
+            return  # the device refused a kernel, or computes it wrong; the next compilation has to warn again
         limit = config.current().cache_bytes
         if sum(array.nbytes for array in contents.weights.values()) > limit // 2:
             return

@@ -31,7 +31,7 @@ LAYERS = (
     ("gpucomp.targets",),
     ("gpucomp.runtime",),  # it builds what a cache lacks, and runs operators' numpy references on the host
     ("gpucomp.dynamic",),
-    ("gpucomp.planning", "gpucomp.openings", "gpucomp.lowering"),
+    ("gpucomp.planning", "gpucomp.openings", "gpucomp.lowering", "gpucomp.checking", "gpucomp.replacing"),
     ("gpucomp.compiler",),
     ("gpucomp.report", "gpucomp.backend", "gpucomp.loading", "gpucomp.plugins"),
     ("gpucomp.model_cache", "gpucomp.compiling", "gpucomp.tuning"),

@@ -98,6 +98,7 @@ def test_every_error_has_its_code_and_exit_code():
         "UnsupportedError": ("GPC4000", 4),
         "DeviceError": ("GPC5000", 5),
         "KernelBuildError": ("GPC5100", 5),
+        "WrongKernelError": ("GPC5106", 5),
         "DeviceLostError": ("GPC5200", 5),
         "AccuracyError": ("GPC6000", 6),
         "ArtifactError": ("GPC7000", 3),

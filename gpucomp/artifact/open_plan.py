@@ -202,6 +202,10 @@ class Sized:
             position = max(bisect_right(choice.starts, values[choice.points]) - 1, 0)
             self.chosen[choice.kernel] = choice.kernels[position]
 
+    def at(self, sizes: Mapping[str, int]) -> Sized | None:
+        """The same plan at other sizes, see ``OpenPlan.at``."""
+        return self._source.at(sizes)
+
     def first_groups(self, kernels: Sequence[int]) -> list[int]:
         """The number of work-groups of each of ``kernels`` along the first axis."""
         first, values = self._source._template.first_groups, self._values

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.artifact import container, manifest, open_model, weights
+from gpucomp.artifact.checks import CHECKS
 from gpucomp.artifact.container import Bytes
 from gpucomp.artifact.open_model import OpenModel
 from gpucomp.artifact.plan import WEIGHT, Plan
@@ -99,6 +100,7 @@ def _apart(sizes: Mapping[str, int], number: int, plan: Plan, whole: Contents) -
     given = {name: f"w{k}" for k, name in enumerate(order)}
     mine = {kernel.source for kernel in plan.kernels}, {kernel.binary for kernel in plan.kernels}
     sources = {name.removeprefix(prefix): text for name, text in whole.sources.items() if name in mine[0]}
+    mine[1].add(prefix + CHECKS)
     binaries = {name.removeprefix(prefix): code for name, code in whole.binaries.items() if name in mine[1]}
     renamed = _renamed(plan, lambda name: name.removeprefix(prefix), given)
     return sizes, Contents(renamed, sources, binaries, {given[name]: whole.weights[name] for name in order})
@@ -190,7 +192,8 @@ def load(path: str | Path, *, rebuild: Rebuild | None = None) -> Contents:
 
 def _rebuilt(contents: Contents, rebuild: Rebuild) -> Contents:
     fixed = tuple((sizes, _rebuilt(one, rebuild)) for sizes, one in contents.fixed)
-    return replace(contents, binaries=rebuild(contents.plan, contents.sources), fixed=fixed)
+    kept = {name: code for name, code in contents.binaries.items() if name == CHECKS}  # which are no code
+    return replace(contents, binaries=rebuild(contents.plan, contents.sources) | kept, fixed=fixed)
 
 
 def _fixed(path: Path, description: Mapping[str, Any], opened: OpenModel) -> list[tuple[dict[str, int], Plan]]:

@@ -67,6 +67,12 @@ class CudaProgram(GpuProgram):
     def _check_device(self, binaries: Mapping[str, bytes]) -> None:
         self._by_ptx = self._needs_ptx(binaries)
 
+    @property
+    def driver(self) -> str:
+        with self._current("", "GPC5005"):
+            name = self._driver("cuDeviceGetName", 256, self._number)
+            return f"CUDA {self._driver('cuDriverGetVersion')} | {name.split(bytes(1))[0].decode(errors='replace')}"
+
     def _needs_ptx(self, binaries: Mapping[str, bytes]) -> bool:
         """Whether the device loads the plan's PTX instead of its cubins.
 

@@ -18,7 +18,7 @@ from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import TEMP, Buffer, Plan
 from gpucomp.errors import DeviceError, InputError, UsageError, quote, several
 from gpucomp.ir.state import State
-from gpucomp.runtime import artifact
+from gpucomp.runtime import artifact, self_test
 from gpucomp.runtime import outputs as results
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.calls import ELSEWHERE, takes_a_feed
@@ -44,6 +44,7 @@ PROGRAMS = {
 }
 
 
+NO_SIZES: Mapping[str, int] = {}
 _with_locks: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
@@ -130,12 +131,16 @@ class Executable:
         dynamic_model: bytes = b"",
         open_dynamic: Callable[[Plan, bytes], DynamicRunner] | None = None,
         lanes: Lanes | None = None,
+        example: Mapping[str, int] = NO_SIZES,
     ) -> None:
-        """``lanes`` are those of executables of the same model for other sizes too; their weights replace ``weights``."""
+        """``lanes`` are those of executables of the same model for other sizes too; their weights replace ``weights``.
+        ``example`` has the sizes at which the kernels of such a model are tested.
+        """
         self._plan = plan
         self._form = plan if isinstance(plan, Plan) else plan.form  # right where all sizes are alike
         self.sources = sources
         self.binaries = binaries
+        self._example = example
         self.lanes = Lanes(weights, self._form.kind) if lanes is None else lanes
         self.weights = self.lanes.weights
         self._token = object()  # by which lanes know its programs
@@ -519,8 +524,16 @@ class Executable:
     def _new_program(self) -> Program:
         module, name = PROGRAMS[self._form.kind]
         threads = {"threads": self.lanes.threads} if self._form.kind == "cpu" and self.lanes.threads else {}
-        made: Callable[..., Program] = getattr(importlib.import_module(module), name)
-        return made(self.plan, self.sources, self.binaries, self.weights, **threads)
+        made: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        program = made(self.plan, self.sources, self.binaries, self.weights, **threads)
+        if self._form.kind != "cpu":
+            self_test.require_right(program, self.sources, self.binaries, self._at_example)
+        return program  # type: ignore[no-any-return]
+
+    def _at_example(self, program: Any) -> Any:
+        """``program``, or of a model for any sizes the one whose kernels are tested."""
+        sized = self._plan.at(self._example) if isinstance(self._plan, Sized) else None
+        return program if sized is None else program.resized(sized)
 
     def use_threads(self, count: int) -> None:
         """Let runs use at most ``count`` processor threads, 0 for all. Call it before the first run or context."""

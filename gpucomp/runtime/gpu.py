@@ -142,6 +142,11 @@ class GpuProgram(ABC):
     def _retain(self, device: Any) -> Any:
         """The context of the device, for ``Driver.current``. What it needs in the end is put into ``_owned``."""
 
+    @property
+    @abstractmethod
+    def driver(self) -> str:
+        """Names and versions of the driver and the device."""
+
     @abstractmethod
     def _function(self, kernel: CompiledKernel, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> Any:
         """Load a kernel, and unload it with ``_owned``. Raises ``DeviceError``."""
@@ -327,6 +332,14 @@ class GpuProgram(ABC):
         current = self._arrays.cuda.get_current_stream().ptr  # whose pool gives the memory, and gets it back
         with self._current("", "GPC5004"), self._arrays.cuda.ExternalStream(current):
             return zeroed(self._arrays, self._driver, shape, np.dtype(dtype))
+
+    def tried(self, number: int, given: Mapping[int, np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
+        """See ``self_test.Tried``. No run has placed inputs or outputs elsewhere yet, and states have no memory."""
+        with self._running():
+            for position, array in given.items():
+                self._upload(self.plan.buffers[position], self._memory[position], bytes_of(array))
+            self._launch(number, 0, overlap=False)
+            return self._read(wanted, {})
 
     # ---- where inputs and outputs lie ----
 

@@ -59,6 +59,11 @@ class HipProgram(GpuProgram):
                 code="GPC5008",
             )
 
+    @property
+    def driver(self) -> str:
+        library = self._driver.bindings
+        return f"HIP {hip.version(library)} | {hip.gpu(library, self._device.id).name}"
+
     def _function(self, kernel: CompiledKernel, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> Any:
         code = bytes(binaries.get(kernel.binary, b""))
         if not code:

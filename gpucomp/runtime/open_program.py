@@ -37,4 +37,4 @@ class OpenProgram:
         sized = self.open_plan.at(sizes)
         if sized is None:
             return None
-        return Executable(sized, self.sources, self.binaries, self.weights, lanes=self.lanes)
+        return Executable(sized, self.sources, self.binaries, self.weights, lanes=self.lanes, example=self.example)

@@ -275,6 +275,19 @@ class OpenCLProgram:
                 self._calls[number][0].set_arg(moved.index, one.memory)
         return found
 
+    @property
+    def driver(self) -> str:
+        return opencl_build.compiler_version(self.device)
+
+    def tried(self, number: int, given: Mapping[int, np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
+        """See ``self_test.Tried``. No run has placed inputs or outputs elsewhere yet, and states have no memory."""
+        with self._running():
+            queue = self._alone(self._queue)
+            for position, array in given.items():
+                copy(queue, self._buffers[position], bytes_of(array), is_blocking=True)
+            self._enqueue(number, 0, queue, None)
+            return self._download(wanted, queue)
+
     # ---- running ----
 
     def run(self, inputs: Mapping[str, Any], how: Options = PLAIN) -> dict[str, Any]:

@@ -10,7 +10,7 @@
     6 default     the engine's rule of thumb, legal everywhere
 
 If a device refuses to build or to launch a kernel, its schedule is chosen again for lower limits (``compiler.finish``).
-That tier is called ``smaller``.
+That tier is called ``smaller``. If it computes a kernel wrong, other schedules are tried first; their tier is called ``other``.
 
 A tier is a function ``(kernel, family, problems, limits) -> schedule, pick, refusal or None``. ``TIERS`` lists the
 tiers that need no records, ``recorded`` those that do. Every answer is checked for legality on the target before it is

@@ -92,6 +92,16 @@ def require_device(target: Target) -> None:
         _module("hip").device_here()
 
 
+def driver_of(target: Target) -> str:
+    """The driver and the device that run the target's kernels, as ``opencl_build.compiler_version`` names them; empty for others
+    than OpenCL's. Raises ``DeviceError`` as ``require_device`` does.
+    """
+    require_device(target)
+    if target.kind != "opencl":
+        return ""
+    return str(importlib.import_module(BUILDERS["opencl"]).compiler_version(_module("opencl").device_of(target)))
+
+
 class Begun(Protocol):
     """Kernels whose compilation has begun."""
 

@@ -152,9 +152,13 @@ def rows_of_any_number() -> tuple[Executable, Path]:
 @functools.cache
 def generator(target: str = "cpu") -> tuple[Executable, Path]:
     """A decoder, whose keys and values grow in the context."""
+    return saved("generator", decoding(target), target)
+
+
+def decoding(target: str) -> Executable:
     batch, past = Dim("batch_size", 1, 4), Dim("past_sequence_length", 0, SIZES.positions)
     shapes = dict.fromkeys(PAST, (batch, SIZES.groups, past, SIZES.size)) | {"input_ids": (batch, "sequence_length")}
-    return saved("generator", gpucomp.compile(decoder(SIZES), target=target, shapes=shapes, states="auto"), target)
+    return gpucomp.compile(decoder(SIZES), target=target, shapes=shapes, states="auto")
 
 
 def tokens(count: int, batch: int = 1) -> dict[str, np.ndarray]:

@@ -157,10 +157,13 @@ def test_memory_of_the_caller_is_for_the_processor():
 # ---- what is kept: with rusticl, in processes of their own, as drivers read their environment when they are loaded ----
 
 
+ALONE = {"OCL_ICD_VENDORS": str(RUSTICL), "RUSTICL_ENABLE": "llvmpipe", "GPUCOMP_SELF_TEST": "0"}
+
+
 def opened(cache, *, code=0, **more):
     """How many programs the driver compiled to open a model with this cache, and its result."""
     tool, path = build("gpucomp-run", TOOLS, "-O1"), fixed("digits", "opencl:generic")[1]
-    environment = {**os.environ, "OCL_ICD_VENDORS": str(RUSTICL), "RUSTICL_ENABLE": "llvmpipe", **more}
+    environment = {**os.environ, **ALONE, **more}
     done = subprocess.run([tool, path, "--cache", cache], capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (code, "")
     return int(re.search(r"device  llvmpipe .*, (\d+) programs were compiled", done.stdout)[1])
@@ -211,7 +214,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
     assert opened(tmp_path / "file") == opened(tmp_path / "file") > 0
     assert opened("") > 0
     limited = build("limited", [TESTS / "full_disk.c", *SOURCES], "-O1")
-    environment = {**os.environ, "OCL_ICD_VENDORS": str(RUSTICL), "RUSTICL_ENABLE": "llvmpipe"}
+    environment = {**os.environ, **ALONE}
     command = [limited, fixed("digits", "opencl:generic")[1], tmp_path / "full"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -228,3 +231,14 @@ def test_python_reads_what_the_library_kept(tmp_path):
     cache = KernelCache(tmp_path / "kernels")
 
     assert all((cache.get(path.stem) or b"").startswith(b"gpucomp opencl ") for path in entries(tmp_path))
+
+
+@with_rusticl
+def test_kernels_are_tested_and_the_verdict_is_kept_beside_them(tmp_path):
+    opened(tmp_path)
+    opened(tmp_path, GPUCOMP_SELF_TEST="")
+
+    (verdict,) = [path for path in entries(tmp_path) if path.read_bytes().endswith(b"\ngpucomp self-test 1\n")]
+    before = verdict.stat().st_ino
+    opened(tmp_path, GPUCOMP_SELF_TEST="")
+    assert verdict.stat().st_ino == before  # it was read, not written again

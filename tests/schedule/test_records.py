@@ -498,7 +498,7 @@ def test_a_sibling_s_pick_does_not_leave_the_threads_of_a_larger_processor_idle(
 
 def counted(monkeypatch):
     """The tiers whose answers are rendered from now on, in order, without duplicates."""
-    found, render = [], compiler._rendered
+    found, render = [], compiler.rendered_of
 
     def rendered(one, target, seen):
         known = len(seen)
@@ -506,7 +506,7 @@ def counted(monkeypatch):
         found.extend([one.choice.tier] * (len(seen) - known))
         return result
 
-    monkeypatch.setattr(compiler, "_rendered", rendered)
+    monkeypatch.setattr(compiler, "rendered_of", rendered)
     return found
 
 

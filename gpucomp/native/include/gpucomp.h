@@ -78,8 +78,8 @@ typedef struct gpucomp_open_options {
                           * says, else where systems have it */
     const char *device;  /* a number or a part of a name of gpucomp_device, among those that the model is for; NULL: the first
                           * of these */
-    const char *cache;   /* OpenCL: the folder where compiled kernels are kept; NULL: that of Python (GPUCOMP_CACHE, else
-                          * XDG_CACHE_HOME/gpucomp, else ~/.cache/gpucomp); "": none are kept */
+    const char *cache;   /* the folder where kernels that OpenCL compiled are kept, and verdicts on kernels; NULL: that of Python
+                          * (GPUCOMP_CACHE, else XDG_CACHE_HOME/gpucomp, else ~/.cache/gpucomp); "": nothing is kept */
 } gpucomp_open_options;
 #define GPUCOMP_OPEN_OPTIONS_INIT {sizeof(gpucomp_open_options), 0, NULL, NULL, NULL}
 
@@ -184,12 +184,15 @@ const char *gpucomp_version(void);
 /* Open a compiled model: map the file, check every byte of it against its digests, check the manifest, load the machine code. For
  * OpenCL: open the device, build the kernels, from the file or from what is kept where that is possible, and upload the weights.
  * For CUDA and HIP: open the GPU, load the file's machine code, or let the driver compile its PTX, and upload the weights.
+ * Where a driver and a device meet the model for the first time, each kernel runs once on inputs that the file says, as the
+ * variable GPUCOMP_SELF_TEST has it: 1 always, 0 never, else for OpenCL, but not on PoCL.
  * GPC7001..7024 for a file that is damaged or foreign; GPC7005 if it cannot be read; GPC5007 if this processor lacks
  * instructions that the code needs; GPC4102 for what only Python can run (operators on the host, strings, other devices), by
  * name; GPC5011 if the system lets no memory be executable; GPC5013 without memory; GPC2042 without a path or options that are
  * wrong. For OpenCL: GPC5002 without its library, GPC5001 without a device that the model is for, GPC5004 without memory there,
- * GPC5005 if the driver fails, GPC5100 and GPC5104 for a kernel that it refuses. The same for CUDA and HIP, and GPC5008 for a GPU
- * that the file is not for, GPC5015 for machine code that is missing or that the driver refuses, GPC5201 for a GPU that is lost.
+ * GPC5005 if the driver fails, GPC5100 and GPC5104 for a kernel that it refuses, GPC5106 for one whose results are wrong, and
+ * GPC5006 and GPC5020 if the test of it fails. The same for CUDA and HIP, and GPC5008 for a GPU that the file is not for, GPC5015
+ * for machine code that is missing or that the driver refuses, GPC5201 for a GPU that is lost.
  * The file may be deleted afterwards, but must not be changed. Any thread. */
 int gpucomp_open(const char *path, const gpucomp_open_options *options, gpucomp_model **model, gpucomp_error *error);
 

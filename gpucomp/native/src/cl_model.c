@@ -153,8 +153,16 @@ static bool meet(const gpucomp_model *model, const gpucomp_tensor *one, const gp
     return of_one == of_other && a < b + other->bytes && b < a + one->bytes;
 }
 
+static int test(gpucomp_model *model, const struct container *container, gpucomp_error *error)
+{
+    const struct cl_found *device = &((const struct cl_model *)model->device)->device;
+    char driver[3 * CL_TEXT + 8];
+    snprintf(driver, sizeof driver, "%s | %s | %s", device->platform_version, device->name, device->driver);
+    return gcrt_device_test(model, container, driver, !gcrt_cl_is_pocl(device), error);
+}
+
 const struct engine gcrt_opencl = {open_all, close_all, gcrt_cl_make, gcrt_cl_end, gcrt_device_plan, gcrt_device_run,
-                                   gcrt_device_wait, gcrt_cl_zero, gcrt_cl_copy, refuses, meet, true};
+                                   gcrt_device_wait, gcrt_cl_zero, gcrt_cl_copy, refuses, meet, true, test};
 
 int gpucomp_opencl_device(const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error)
 {

@@ -107,6 +107,8 @@ struct engine {
     const char *(*refuses)(const gpucomp_model *model, void *memory, uint64_t bytes, bool written);
     bool (*meet)(const gpucomp_model *model, const gpucomp_tensor *one, const gpucomp_tensor *other);
     bool has_memory; /* of its own, other than the host's */
+    /* Test the kernels of an opened model where a device has not been met before; NULL: nothing to test. GPC5106. */
+    int (*test)(gpucomp_model *model, const struct container *container, gpucomp_error *error);
 };
 extern const struct engine gcrt_processor, gcrt_opencl, gcrt_gpu;
 

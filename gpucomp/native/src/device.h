@@ -95,6 +95,14 @@ int gcrt_device_run(gpucomp_context *context, struct form *form, const gpucomp_t
                     bool complete, gpucomp_error *error);
 int gcrt_device_wait(gpucomp_context *context, gpucomp_error *error);
 
+/* Let kernels have the context's own tensors, so that single launches can be made. */
+int gcrt_device_alone(gpucomp_context *context, struct form *form, gpucomp_error *error);
+
+/* Run each kernel on the inputs of its check in the file, unless a verdict for `driver`, the names and versions of driver and
+ * device, is kept. `usual`: whether that is done where no setting says so. GPC5106 for a kernel that is wrong. */
+int gcrt_device_test(gpucomp_model *model, const struct container *container, const char *driver, bool usual,
+                     gpucomp_error *error);
+
 /* Where a buffer lies in this run. */
 void *gcrt_device_memory(const gpucomp_context *context, const struct form *form, int64_t position);
 

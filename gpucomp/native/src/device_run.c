@@ -36,9 +36,8 @@ static bool is_ready(const gpucomp_context *context, const gpucomp_tensor *tenso
            (context->engine->refuses || (uintptr_t)tensor->data % GCRT_LOADED == 0); /* handles have no place within another */
 }
 
-/* Find where inputs, outputs and states lie in this run. */
-static void find_tensors(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs,
-                         const gpucomp_tensor *outputs)
+/* Inputs and outputs in memory of the context's own, and states where they are. */
+static void own_tensors(gpucomp_context *context, const struct form *form)
 {
     const gpucomp_model *model = context->model;
     const struct plan *plan = &form->program->plan;
@@ -49,6 +48,22 @@ static void find_tensors(gpucomp_context *context, const struct form *form, cons
         if (model->state_outputs[s] >= 0)
             own->now[plan->inputs.count + (size_t)model->state_outputs[s]] = context->kept[s].spare;
     }
+}
+
+int gcrt_device_alone(gpucomp_context *context, struct form *form, gpucomp_error *error)
+{
+    own_tensors(context, form);
+    return ((const struct device_context *)context->device)->device->bind(context, form, error);
+}
+
+/* Find where inputs, outputs and states lie in this run. */
+static void find_tensors(gpucomp_context *context, const struct form *form, const gpucomp_tensor *inputs,
+                         const gpucomp_tensor *outputs)
+{
+    const gpucomp_model *model = context->model;
+    const struct plan *plan = &form->program->plan;
+    struct device_context *own = context->device;
+    own_tensors(context, form);
     for (size_t k = 0; k < model->input_count; k++)
         if (is_ready(context, gcrt_tensor_at(inputs, k)))
             own->now[model->inputs[k]] = gcrt_tensor_at(inputs, k)->data;

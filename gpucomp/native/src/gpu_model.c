@@ -207,8 +207,22 @@ static void close_all(gpucomp_model *model)
     gcrt_gpu_close(&own->gpu);
 }
 
+static int test(gpucomp_model *model, const struct container *container, gpucomp_error *error)
+{
+    const struct gpu_model *own = model->device;
+    char driver[GPU_TEXT + 32];
+    int version = 0, before, code = gcrt_gpu_enter(own, &before, error);
+    if (code)
+        return code;
+    own->gpu.version(&version);
+    snprintf(driver, sizeof driver, "%s %d | %s", gcrt_gpu_name(&own->gpu), version, own->device.name);
+    code = gcrt_device_test(model, container, driver, false, error);
+    gcrt_gpu_leave(own, before);
+    return code;
+}
+
 const struct engine gcrt_gpu = {open_all, close_all, gcrt_gpu_make, gcrt_gpu_end, gcrt_gpu_plan, gcrt_gpu_run, gcrt_gpu_wait,
-                                gcrt_gpu_zero, gcrt_gpu_copy, NULL, NULL, true};
+                                gcrt_gpu_zero, gcrt_gpu_copy, NULL, NULL, true, test};
 
 int gcrt_gpu_device(bool hip, const char *library, size_t number, gpucomp_device_info *info, gpucomp_error *error)
 {

@@ -245,6 +245,8 @@ static int load(struct loading *loading, const uint8_t *data, size_t bytes)
         code = gcrt_program(model, model->programs + p, loading->error);
     if (code == 0)
         code = list_tensors(model, loading->error);
+    if (code == 0 && model->engine->test)
+        code = model->engine->test(model, &loading->container, loading->error);
     if (code == 0)
         gcrt_give_back_members(model, &loading->container);
     return code;

@@ -325,4 +325,5 @@ static int wait(gpucomp_context *context, gpucomp_error *error)
     return 0;
 }
 
-const struct engine gcrt_processor = {open_all, close_all, make, end, plan, run, wait, zero, copy, NULL, NULL, false};
+const struct engine gcrt_processor = {open_all, close_all, make, end, plan, run, wait, zero, copy, NULL, NULL, false,
+                                       NULL};
