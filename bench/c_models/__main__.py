@@ -5,9 +5,10 @@
     python -m bench.c_models --latency --threads 1 --threads 2 --write
 
 Each model is compiled for each level and saved. The C runtime and Python run the file on the same inputs, at several sizes and
-from state to state: the results must be the same in every bit, and as near to onnxruntime's as ``gpucomp compare`` demands. For
-aarch64 the C runtime runs in qemu-aarch64; Python runs here, and an emulator the kernels that it calls. For wasm32 it is an
-exported C project, which wasmtime runs and Python does not. A level whose tools are missing is told and left out.
+from state to state, and so does a C project that is exported from it, for processors: the results must be the same in every bit,
+and as near to onnxruntime's as ``gpucomp compare`` demands. For aarch64 the programs of C run in qemu-aarch64; Python runs here,
+and an emulator the kernels that it calls. For wasm32 there is the C project alone, which wasmtime runs and Python does not. A
+level whose tools are missing is told and left out.
 
 With --latency both run in turns on this machine's own processor, each in --pairs fresh processes and --rounds turns of each. The
 ratio is C's time over Python's with arrays of the caller's, and the interval has it with 95 %.

@@ -135,9 +135,26 @@ def _c(made: Made, program: Sequence[str | Path], threads: int) -> Results:
     return results(to, made.steps, made.order)
 
 
+def _project(made: Made, compiler: Sequence[str]) -> Path:
+    """The program of the exported C project."""
+    folder, program, how = made.folder / "project", made.folder / "net", made.model.how
+    export_c(made.exe, folder, name="net", elsewhere=lambda: gpucomp.compile(made.model.content(), target="cpu", **how))
+    parts = [folder / "net.c", folder / "net_weights.S", folder / "net_kernels.o", HERE / "project.c"]
+    kinds = [*(["-DSIZED"] if made.order.sizes else []), *(["-DSTATES"] if made.exe.states else [])]
+    run(*compiler, *WARNINGS, "-O2", f"-I{folder}", *kinds, *parts, "-o", program)
+    return program
+
+
+def _c_project(made: Made, compiler: Sequence[str], *emulator: str) -> Results:
+    to = made.folder / "project.bin"
+    run(*emulator, _project(made, compiler), made.script, to)
+    return results(to, made.steps, made.order)
+
+
 def on_processor(made: Made) -> tuple[list[Results], Results | None]:
-    """The results of C with one thread and with several, and those of Python."""
-    return [_c(made, [runtime()], threads) for threads in THREADS], _python(made)
+    """The results of C, with one thread, with several and as a project, and those of Python."""
+    in_c = [_c(made, [runtime()], threads) for threads in THREADS]
+    return [*in_c, _c_project(made, COMPILERS[:1])], _python(made)
 
 
 def on_opencl(made: Made) -> tuple[list[Results], Results | None]:
@@ -147,17 +164,13 @@ def on_opencl(made: Made) -> tuple[list[Results], Results | None]:
 def on_arm(made: Made) -> tuple[list[Results], Results | None]:
     """C in an emulated system of 64-bit Arm, and Python here, whose code for kernels an emulator runs."""
     program = build("c_models_arm", [HERE / "runtime.c", *CPU_SOURCES], f"-I{HERE}", "-Os", "-static", compiler=ARM)
-    return [_c(made, [QEMU, program], 2)], _python(made, "--emulated")
+    in_c = [_c(made, [QEMU, program], 2), _c_project(made, [ARM, "-static"], QEMU)]
+    return in_c, _python(made, "--emulated")
 
 
 def in_wasmtime(made: Made) -> tuple[list[Results], Results | None]:
     """The exported C project. Python does not run WebAssembly."""
-    folder, how = made.folder / "project", made.model.how
-    export_c(made.exe, folder, name="net", elsewhere=lambda: gpucomp.compile(made.model.content(), target="cpu", **how))
-    parts = [folder / "net.c", folder / "net_weights.S", folder / "net_kernels.o", HERE / "project.c"]
-    kinds = [*(["-DSIZED"] if made.order.sizes else []), *(["-DSTATES"] if made.exe.states else [])]
-    program = made.folder / "net.wasm"
-    run(*webassembly.COMPILER, *WARNINGS, "-O2", f"-I{folder}", *kinds, *parts, "-o", program)
+    program = _project(made, webassembly.COMPILER)
     if code := webassembly.ended(program, made.folder, made.script.name, "c.bin"):
         raise ProgramError(f"exit status {code}: {(made.folder / 'told').read_text()}")
     return [results(made.folder / "c.bin", made.steps, made.order)], None

@@ -15,9 +15,10 @@ static int is_as_large(void *arena, const net_sizes *sizes, const struct step *s
     net_output_shapes shapes;
     int64_t wanted[sizeof shapes / sizeof(int64_t)];
     size_t count = 0;
-    for (const struct tensor *one = step->tensors + step->input_count; one < step->tensors + step->input_count + step->output_count; one++)
-        for (size_t d = 0; d < one->rank; d++)
-            wanted[count++] = one->extents[d];
+    const struct tensor *outputs = step->tensors + step->input_count;
+    for (size_t k = 0; k < step->output_count; k++)
+        for (size_t d = 0; d < outputs[k].rank; d++)
+            wanted[count++] = outputs[k].extents[d];
     int code = net_shapes(arena, sizes, &shapes);
     return code ? !fail("shapes", code) : memcmp(&shapes, wanted, count * sizeof *wanted) == 0;
 }

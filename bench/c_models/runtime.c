@@ -1,4 +1,4 @@
-/* Runs a .gpuc file by libgpucomp_rt: runtime FILE SCRIPT THREADS RESULTS [DEVICE]. With `-` as RESULTS it waits for numbers on its
+/* Runs a .gpuc file by libgpucomp_rt: runtime FILE SCRIPT THREADS RESULTS. With `-` as RESULTS it waits for numbers on its
  * standard input, each on a line, makes the first run of the script so many times, and prints their nanoseconds on a line. */
 #define _POSIX_C_SOURCE 200809L
 #include <gpucomp.h>
@@ -95,17 +95,15 @@ static int serve(gpucomp_context *context, const struct step *step)
 int main(int count, char **words)
 {
     gpucomp_error error = GPUCOMP_ERROR_INIT;
-    gpucomp_open_options how = GPUCOMP_OPEN_OPTIONS_INIT;
     gpucomp_context_options options = GPUCOMP_CONTEXT_OPTIONS_INIT;
     gpucomp_model_info info = {.size = sizeof info};
     gpucomp_model *model;
     gpucomp_context *context;
-    if (count != 5 && count != 6)
+    if (count != 5)
         return 2;
     struct script script = read_script(words[2]);
-    how.device = count == 6 ? words[5] : NULL;
     options.threads = (int)strtol(words[3], NULL, 10);
-    if (gpucomp_open(words[1], &how, &model, &error) || gpucomp_describe(model, &info, &error) ||
+    if (gpucomp_open(words[1], NULL, &model, &error) || gpucomp_describe(model, &info, &error) ||
         gpucomp_context_create(model, &options, &context, &error))
         return fail(&error);
     int code = run_all(context, &script, info.states > 0);

@@ -62,7 +62,12 @@ def small(monkeypatch, tmp_path):
         del MODELS[name]
 
 
-@pytest.mark.parametrize("level", levels.LEVELS)
+QUICK = ("x86-64-v2", "aarch64", "wasm32")
+
+
+@pytest.mark.parametrize(
+    "level", [level if level in QUICK else pytest.param(level, marks=pytest.mark.slow) for level in levels.LEVELS]
+)
 def test_c_gives_the_bits_of_python(small, level, capsys):
     if level not in HERE:
         pytest.skip(f"{level}: no {', '.join(levels.missing(level))}")
