@@ -82,19 +82,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - MODELS.keys()):
         parser.error(f"no model {unknown[0]!r}: one of {', '.join(MODELS)} expected")
-    found: list[Row] = []
-    times: list[Latency] = []
-    if options.latency:
-        for one in latencies(options):
-            times.append(one)
-            print(one.text(), flush=True)
-    else:
-        for row in rows(options):
-            found.append(row)
-            print(row.text(), flush=True)
-    if options.write:
-        report.write(report.RESULTS, found, times, cpu.host().arch)
-    return int(not all(row.right for row in found) or any(one.slower for one in times))
+    if min(options.pairs, options.rounds, *(options.threads or [1])) < 1:
+        parser.error("--pairs, --rounds and --threads are at least 1")
+    right = True
+    for row in latencies(options) if options.latency else rows(options):
+        print(row.text(), flush=True)
+        right = right and row.right
+        if options.write:
+            report.write(report.RESULTS, row, f"{cpu.host().identity} ({cpu.host().arch})")
+    return int(not right)
 
 
 if __name__ == "__main__":

@@ -83,13 +83,13 @@ class Latency:
     rounds: int
 
     @property
-    def slower(self) -> bool:
-        """Whether C is surely slower than it may be."""
-        return self.low > MOST_RATIO
+    def right(self) -> bool:
+        """Not if C is surely slower than it may be."""
+        return self.low <= MOST_RATIO
 
     @property
     def verdict(self) -> str:
-        return "SLOWER" if self.slower else "within" if self.high <= MOST_RATIO else "not decided"
+        return "SLOWER" if not self.right else "within" if self.high <= MOST_RATIO else "not decided"
 
     def text(self) -> str:
         return (

@@ -24,9 +24,9 @@ def stored(path: Path) -> tuple[list[Row], list[Latency], str]:
     return rows, [Latency(**row) for row in found["latency"]], found["processor"]
 
 
-def merged(earlier: Sequence[Any], later: Sequence[Any], key: Any) -> list[Any]:
-    """Both, in order; of the same key the later one."""
-    found = {key(row): row for row in (*earlier, *later)}
+def merged(earlier: Sequence[Any], later: Any, key: Any) -> list[Any]:
+    """All, in order; of the same key the later one."""
+    found = {key(row): row for row in (*earlier, later)}
     return [found[one] for one in sorted(found, key=_place)]
 
 
@@ -36,12 +36,13 @@ def _place(key: tuple[str, Any]) -> tuple[int, Any]:
     return model, levels.index(key[1]) if key[1] in levels else key[1]
 
 
-def write(path: Path, rows: Sequence[Row], latencies: Sequence[Latency], processor: str) -> None:
-    """Add the figures to the file, and write the page beside it. Latencies of another processor are dropped."""
+def write(path: Path, row: Row | Latency, processor: str) -> None:
+    """Add a row to the file, and write the page beside it. Latencies of another processor are dropped."""
     bits, times, theirs = stored(path)
-    bits = merged(bits, rows, lambda row: (row.model, row.level))
-    if latencies:
-        times = merged(times if theirs == processor else [], latencies, lambda row: (row.model, row.threads))
+    if isinstance(row, Row):
+        bits = merged(bits, row, lambda one: (one.model, one.level))
+    else:
+        times = merged(times if theirs == processor else [], row, lambda one: (one.model, one.threads))
         theirs = processor
     content = {"processor": theirs, "bits": list(map(asdict, bits)), "latency": list(map(asdict, times))}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

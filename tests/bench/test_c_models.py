@@ -153,8 +153,9 @@ def test_what_is_not_here_is_left_out(small, monkeypatch, capsys):
     assert "absent is left out: no absent.onnx" in told.err
     assert "wasm32 is left out: no a linker" in told.err
     assert told.out == ""
-    with pytest.raises(SystemExit):
-        program.main(["unknown"])
+    for words in (["unknown"], ["--threads", "0"], ["--pairs", "0"]):
+        with pytest.raises(SystemExit):
+            program.main(words)
 
 
 STEP = Step({}, True, {}, {"y": np.array([1, 2], np.float32)})
@@ -202,7 +203,7 @@ def test_the_interval_of_ratios():
 )
 def test_verdicts(low, high, verdict):
     found = Latency("m", 1, 2.0, 2.0, 1.0, low, high, 1, 1)
-    assert (found.verdict, found.slower) == (verdict, verdict == "SLOWER")
+    assert (found.verdict, found.right) == (verdict, verdict != "SLOWER")
 
 
 def test_a_program_that_ends_is_an_error():
