@@ -72,5 +72,8 @@ def test_the_page_has_a_row_for_each_reason():
 
     assert "| 5 | 2 | 0 | 2 | 1 |" in told
     assert "1 of the right cases" in told
-    assert "| 2 | GPC4102 the file has operators that run on the host, which only Python runs: A at node ... | `test_b`, `test_c` |" in told
+    assert (
+        "| 2 | GPC4102 the file has operators that run on the host, which only Python runs: A at node ... | `test_b`, `test_c` |"
+        in told
+    )
     assert "- `test_e`: wrong: output 0: 1, 2 expected" in told
