@@ -17,6 +17,7 @@ from bench.c_models.levels import ROOT, ProgramError, made, python_command, runt
 from bench.c_models.models import MODELS
 
 MOST_RATIO = 1.02
+FEWEST_PAIRS = 3  # that decide: one pair of processes alone was off by a quarter, and its rounds agreed
 TURN_S = 0.05  # of one program
 FEWEST, MOST = 6, 2000  # runs of a turn
 WARM = 2  # runs of a turn that do not count: the other program has the caches
@@ -85,11 +86,12 @@ class Latency:
     @property
     def right(self) -> bool:
         """Not if C is surely slower than it may be."""
-        return self.low <= MOST_RATIO
+        return self.low <= MOST_RATIO or self.pairs < FEWEST_PAIRS
 
     @property
     def verdict(self) -> str:
-        return "SLOWER" if not self.right else "within" if self.high <= MOST_RATIO else "not decided"
+        decided = self.high <= MOST_RATIO and self.pairs >= FEWEST_PAIRS
+        return "SLOWER" if not self.right else "within" if decided else "not decided"
 
     def text(self) -> str:
         return (

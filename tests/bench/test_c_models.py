@@ -202,8 +202,14 @@ def test_the_interval_of_ratios():
     ("low", "high", "verdict"), [(0.9, 1.02, "within"), (1.0, 1.1, "not decided"), (1.021, 1.1, "SLOWER")]
 )
 def test_verdicts(low, high, verdict):
-    found = Latency("m", 1, 2.0, 2.0, 1.0, low, high, 1, 1)
+    found = Latency("m", 1, 2.0, 2.0, 1.0, low, high, 3, 1)
     assert (found.verdict, found.right) == (verdict, verdict != "SLOWER")
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.5])
+def test_one_pair_of_processes_decides_nothing(ratio):
+    found = Latency("m", 1, 2.0, 2.0, ratio, ratio, ratio, 1, 40)
+    assert (found.verdict, found.right) == ("not decided", True)
 
 
 def test_a_program_that_ends_is_an_error():
