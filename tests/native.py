@@ -19,7 +19,7 @@ from gpucomp.kernel.interpreter import UNWRITTEN
 from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from tests.arm64 import Processor
+from testing.arm64 import Processor
 
 
 def default_schedule(kernel: Kernel, target: Target | None = None) -> Schedule:

@@ -134,7 +134,7 @@ def verdicts(chosen: Sequence[str], jobs: int, library: Path) -> Iterator[Said]:
 
 def reason(said: str) -> str:
     """A verdict without what only one case has: the names of its tensors and its numbers."""
-    return re.sub(r"\('.*?'\)", "(...)", said.removeprefix("unsupported: "))
+    return re.sub(r"(node|runs:) '.*?'", r"\1 ...", said.removeprefix("unsupported: "))
 
 
 def page(said: Sequence[Said]) -> str:

@@ -22,15 +22,18 @@ from gpucomp.export.recording import Recorded, recorded
 from gpucomp.export.refusals import refuse, refuse_many, require_place
 from gpucomp.export.sizes import bytes_of, is_open
 from gpucomp.export.stack import stack_bytes
+from gpucomp.export.states import StateRow
 from gpucomp.ir.types import NAMED
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.render import environment
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.executable import Executable
+from gpucomp.runtime.inputs import TensorSpec
 from gpucomp.targets import cpu, resolve
 
 TOLERANCE = 1e-3  # of the largest number, where results were recorded by code for another processor
+PIECE_BYTES = 48  # of struct piece in templates/states.c.j2
 HALF_TOLERANCE = 2e-2  # of numbers with 16 bits
 TEMPLATES = {
     "{name}.h": "model.h.j2",
@@ -48,14 +51,16 @@ TEMPLATES = {
 
 @dataclass(frozen=True)
 class Model:
-    """What is exported: ``inputs`` and ``outputs`` are those of a caller, ``layout`` how the C program lies."""
+    """What is exported: ``inputs`` and ``outputs`` are those of a caller, ``states`` are tensors that the program keeps, and
+    ``layout`` is how it lies.
+    """
 
     contents: Contents
     target: str
     inputs: list[CTensor]
     outputs: list[CTensor]
     layout: Layout
-    kept: tuple[str, ...] = ()
+    states: list[CTensor]
 
     @property
     def plan(self) -> Plan:
@@ -91,7 +96,7 @@ def export_c(
         members("INPUT", exe.inputs),
         members("OUTPUT", exe.outputs),
         _layout(contents),
-        _kept(exe),
+        members("STATE", [TensorSpec(state.name, state.dtype, state.shape) for state in exe.states]),
     )
     counted = [size.dim.name for size in made.layout.open.sizes if size.counted] if made.layout.open else []
     records = recorded(exe, contents.plan, elsewhere, counted, seed)
@@ -107,10 +112,6 @@ def export_c(
         about = {"file": f"{stem}.bin", "symbol": symbol, "alignment": ALIGNMENT, "digest": digest}
         texts[f"{stem}.S"] = _rendered("data.S.j2", about)
     return _write(folder, name, binary | {file: text.encode() for file, text in texts.items()})
-
-
-def _kept(exe: Executable) -> tuple[str, ...]:
-    return tuple(state.input for state in exe.kept)
 
 
 def _layout(contents: Contents) -> Layout:
@@ -201,15 +202,44 @@ def _addresses(model: Model, tensors: Sequence[CTensor], names: Sequence[str], *
     member = {tensor.name: tensor.member for tensor in tensors}
     found = []
     for number, name in enumerate(names):
-        if (state := of_state.get(number)) is None:
-            found.append(f"{'outputs' if written else 'inputs'}->{member[name]}")
-            continue
-        one, other = (state.other, state.offset) if written else (state.offset, state.other)
-        place = f"{one}" if state.output < 0 else f"context->turn ? {other} : {one}"
+        state = of_state.get(number)
+        own = f"{'outputs' if written else 'inputs'}->{member[name]}" if state is None else ""
+        found.append(own or _state_address(layout, of_state[number], written=written))
+    return found
+
+
+def _state_address(layout: Layout, state: StateRow, *, written: bool) -> str:
+    """The expression of C for the memory of a state that a run reads, or writes."""
+    one, other = (state.other, state.offset) if written else (state.offset, state.other)
+    place = f"{one}" if state.output < 0 else f"context->turn ? {other} : {one}"
+    return (
+        f"(memory_of(context) + n[{place}])"
+        if layout.open
+        else f"(memory_of(context) + {layout.counter_bytes} + ({place}))"
+    )
+
+
+def _pieces(model: Model) -> list[dict[str, object]]:
+    """Of each state expressions of C: its valid part is ``count`` pieces of ``nbytes`` bytes, ``pitch`` apart, from ``at`` on."""
+    plan, layout = model.plan, model.layout
+    found: list[dict[str, object]] = []
+    for tensor, row, state in zip(model.states, layout.states, plan.states, strict=True):
+        shape = plan.buffers[plan.inputs[row.input]].shape
+        extents = [f"(size_t){n}" for n in (shape_of(layout.open.numbers, shape) if layout.open else map(str, shape))]
+        rows, axis = ["(size_t)context->rows"] if state.grows else [], max(state.axis, 0)
+        capacity, inner = (
+            [f"(size_t){state.capacity}"] * len(rows),
+            [*extents[axis + len(rows) :], f"{tensor.itemsize}u"],
+        )
         found.append(
-            f"(memory_of(context) + n[{place}])"
-            if layout.open
-            else f"(memory_of(context) + {layout.counter_bytes} + ({place}))"
+            {
+                "member": tensor.member,
+                "itemsize": tensor.itemsize,
+                "at": _state_address(layout, row, written=False),
+                "count": " * ".join(extents[:axis]) or "1",
+                "pitch": " * ".join([*capacity, *inner]),
+                "nbytes": " * ".join([*rows, *inner]),
+            }
         )
     return found
 
@@ -273,7 +303,8 @@ def _stack(model: Model) -> int:
     """Of a run, and of the numbers of ``NAME_arena_size``."""
     kernels = max((stack_bytes(model.contents.sources[k.source]) for k in model.plan.kernels), default=1024)
     opened = model.layout.open
-    return max(kernels, 1024 * math.ceil(8 * len(opened.numbers) / 1024) + 1024 if opened else 0)
+    own = 8 * (len(opened.numbers) if opened else 0) + PIECE_BYTES * len(model.states)
+    return max(kernels, 1024 * math.ceil(own / 1024) + 1024 if own else 0)
 
 
 def _variables(model: Model, records: Recorded, name: str, file: str) -> dict[str, object]:
@@ -292,7 +323,8 @@ def _variables(model: Model, records: Recorded, name: str, file: str) -> dict[st
         "alignment": ALIGNMENT,
         "inputs": model.inputs,
         "outputs": model.outputs,
-        "states": [commented(one) for one in model.kept],
+        "states": model.states,
+        "pieces": _pieces(model),
         "recorded": records,
         "exact": records.exact,
         "tolerance": TOLERANCE,

@@ -27,13 +27,18 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """``sizes`` are those that a caller gives. ``inputs`` and ``outputs`` are offsets, ``nbytes`` the bytes of the outputs."""
+    """``sizes`` are those that a caller gives. ``inputs`` and ``outputs`` are offsets, ``nbytes`` the bytes of the outputs.
+
+    ``kept`` has the offset of each state after the run, and ``kept_nbytes`` its bytes.
+    """
 
     sizes: tuple[int, ...]
     anew: bool
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     nbytes: tuple[int, ...]
+    kept: tuple[int, ...]
+    kept_nbytes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,10 @@ class Recorded:
     def most(self, output: int) -> int:
         """Bytes of an output in any run."""
         return max(run.nbytes[output] for run in self.runs)
+
+    def most_kept(self, state: int) -> int:
+        """Bytes of a state after any run."""
+        return max(run.kept_nbytes[state] for run in self.runs)
 
 
 def recorded(
@@ -90,7 +99,9 @@ def recorded(
             outputs = [np.asarray(results[spec.name]) for spec in exe.outputs]
             given = tuple(size for name, size in sizes.items() if name not in counted)
             where = place([inputs[spec.name] for spec in exe.inputs])
-            runs.append(RecordedRun(given, turn == 0, where, place(outputs), tuple(a.nbytes for a in outputs)))
+            kept = [context.save()[state.name] for state in exe.states]
+            bytes_of = [tuple(array.nbytes for array in arrays) for arrays in (outputs, kept)]
+            runs.append(RecordedRun(given, turn == 0, where, place(outputs), bytes_of[0], place(kept), bytes_of[1]))
     return Recorded(tuple(runs), b"".join(parts) or bytes(ALIGNMENT), here)
 
 

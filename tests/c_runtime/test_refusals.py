@@ -104,11 +104,42 @@ def test_code_for_another_processor(tmp_path):
         Model(tmp_path / "m.gpuc")
 
 
+ON_HOST = "m.gpuc' has operators that run on the host, which only Python runs: "
+WORDS = {"max_gram_length": 1, "min_gram_length": 1, "max_skip_count": 0, "mode": "TF", "ngram_counts": [0]}
+WORDS |= {"ngram_indexes": [0, 1], "pool_int64s": [2, 3]}
+
+
 @pytest.mark.parametrize(
     ("nodes", "infos", "told"),
     [
         ([node("NonZero", ["x"], ["y"])], [value("x", [2, 3])], "a part whose shapes depend on values"),
-        ([node("StringConcat", ["x", "x"], ["y"])], [value("x", [2], 8)], "strings"),
+        (
+            [node("Identity", ["x"], ["y"])],
+            [value("x", [2], 8)],
+            "m.gpuc' has strings, which only Python runs: 'x'$",
+        ),
+        (
+            [node("StringConcat", ["x", "x"], ["y"], name="join")],
+            [value("x", [2], 8)],
+            ON_HOST + "StringConcat at node 'join'",
+        ),
+        ([node("RandomNormal", [], ["y"], name="n", shape=[2])], [], ON_HOST + "RandomNormal at node 'n'$"),
+        ([node("RandomUniform", [], ["y"], shape=[2])], [], ON_HOST + "RandomUniform at node 'y'$"),
+        (
+            [
+                node("RandomUniform", [], ["a"], name="first", shape=[2]),
+                node("RandomUniform", [], ["b"], name="second", shape=[2]),
+                node("RandomNormal", [], ["c"], name="k" * 500, shape=[2]),
+                node("Sum", ["a", "b", "c"], ["y"]),
+            ],
+            [],
+            ON_HOST + "RandomUniform at node 'first', RandomNormal at node 'kkkk",
+        ),
+        (
+            [node("TfIdfVectorizer", ["x"], ["y"], name="t", **WORDS)],
+            [value("x", [6], 7)],
+            ON_HOST + "TfIdfVectorizer at node 't'$",
+        ),
     ],
 )
 def test_what_only_python_runs_is_told_by_name(nodes, infos, told, tmp_path):

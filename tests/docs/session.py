@@ -67,6 +67,7 @@ TO_BE_CONTINUED = 3  # exit status of bench.gpu: its time is over
 # These do not run, for a reason. What can be is checked: arguments by the program's own parser, goals by make.
 NOT_HERE = {
     "bench.any_shape": "downloads 240 MB of models: tests/bench/test_any_shape.py runs it on a small one",
+    "bench.c_models": "downloads models, and emulators take minutes: tests/bench/test_c_models.py runs it on small ones",
     "bench.compile_time": "takes a minute: tests/bench/test_compile_time.py runs it on a smaller model",
     "bench.cpu run --packages": "downloads 300 MB of models: tests/bench/test_cpu.py runs it on a small one",
     "bench.cpu setup": "needs the network",

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import gpucomp
-from gpucomp.export.names import CTensor, members
+from gpucomp.export.names import members
 from gpucomp.export.project import export_c
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
@@ -91,6 +91,10 @@ class Library:
         if self.project.exe.kept:
             self.c_reset = getattr(self.c, f"{self.name}_reset")
             self.c_reset.argtypes = [ctypes.c_void_p]
+            self.c_save, self.c_restore = (getattr(self.c, f"{self.name}_{call}") for call in ("save", "restore"))
+            self.c_save.argtypes = [ctypes.c_void_p] * 2
+            self.growing = any(state.grows for state in self.project.exe.states)
+            self.c_restore.argtypes = [ctypes.c_void_p, *sizes, *[ctypes.c_int64] * self.growing, ctypes.c_void_p]
         content = (project.folder / f"{self.name}_weights.bin").read_bytes()
         self.weights = aligned((len(content),), np.dtype(np.uint8))
         self.weights[:] = np.frombuffer(content, np.uint8)
@@ -127,14 +131,29 @@ class Library:
         share: Share | None = None,
     ) -> tuple[int, dict[str, np.ndarray]]:
         """What the run returns, and the outputs."""
-        given = [_barely_aligned(tensor, np.ascontiguousarray(inputs[tensor.name])) for tensor in self.project.inputs]
+        given = [
+            _barely_aligned(tensor.itemsize, np.ascontiguousarray(inputs[tensor.name]))
+            for tensor in self.project.inputs
+        ]
         made = [
-            _barely_aligned(tensor, np.full(shape, 0x5A).astype(spec.type.dtype.numpy))
+            _barely_aligned(tensor.itemsize, np.full(shape, 0x5A).astype(spec.type.dtype.numpy))
             for tensor, spec, shape in zip(self.project.outputs, self.project.exe.outputs, shapes, strict=True)
         ]
         told = ctypes.byref(share) if share else None
         code = self.c_run(address_of(arena), *self.sizes(sizes), table(given), table(made), told)
         return code, {tensor.name: array for tensor, array in zip(self.project.outputs, made, strict=True)}
+
+    def save(self, arena: np.ndarray, like: Mapping[str, np.ndarray]) -> tuple[int, dict[str, np.ndarray]]:
+        """What the call returns, and the states, of the shapes and types of ``like``."""
+        made = {
+            state.name: _barely_aligned(like[state.name].itemsize, np.full_like(like[state.name], 77))
+            for state in self.project.exe.states
+        }
+        return self.c_save(address_of(arena), table(list(made.values()))), made
+
+    def restore(self, arena: np.ndarray, sizes: Sequence[int], saved: Mapping[str, np.ndarray], rows: int = 0) -> int:
+        given = [_barely_aligned(saved[state.name].itemsize, saved[state.name]) for state in self.project.exe.states]
+        return self.c_restore(address_of(arena), *self.sizes(sizes), *[rows] * self.growing, table(given))
 
     def shapes(self, arena: np.ndarray, sizes: Sequence[int]) -> list[tuple[int, ...]]:
         """The shapes of the outputs of a run at these sizes."""
@@ -151,10 +170,10 @@ def table(arrays: Sequence[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * max(len(arrays), 1))(*map(address_of, arrays))
 
 
-def _barely_aligned(tensor: CTensor, array: np.ndarray) -> np.ndarray:
+def _barely_aligned(itemsize: int, array: np.ndarray) -> np.ndarray:
     """A copy at an address that is a multiple of the element's size and of nothing larger."""
     room = np.zeros(array.nbytes + 192, np.uint8)
-    start = -address_of(room) % 64 + tensor.itemsize
+    start = -address_of(room) % 64 + itemsize
     made = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     made[...] = array
     return made

@@ -1,6 +1,5 @@
 """Models out of packages, as C projects: those that ``bench.packages`` has downloaded; others are skipped."""
 
-import importlib.util
 import shutil
 import sys
 from pathlib import Path
@@ -11,8 +10,8 @@ import gpucomp
 from bench import packages
 from bench.packages import MODELS, content
 from gpucomp.export.project import export_c
+from testing.webassembly import COMPILER, MISSING, ended
 from tests.export.built import COMPILERS, WARNINGS, run
-from tests.export.test_targets import ended
 
 pytestmark = [
     pytest.mark.slow,
@@ -64,14 +63,11 @@ def test_64_bit_arm_runs_it(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["silero_vad", "magika"])
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("ziglang", "wasmtime"))), reason="ziglang or wasmtime is missing"
-)
+@pytest.mark.skipif(bool(MISSING), reason=f"{' and '.join(MISSING)} is missing")
 def test_webassembly_runs_it(name, tmp_path, monkeypatch):
     exported(name, "cpu:wasm32", tmp_path, monkeypatch)
-    zig = (sys.executable, "-m", "ziglang", "cc", "-target", "wasm32-wasi", "-mcpu=generic+simd128")
 
-    program = built(tmp_path, zig, "selftest.wasm")
+    program = built(tmp_path, COMPILER, "selftest.wasm")
 
     assert ended(program, tmp_path) == 0
     assert "as they were recorded" in (tmp_path / "printed").read_text()

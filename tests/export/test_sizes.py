@@ -21,7 +21,7 @@ from gpucomp.export.project import export_c
 from gpucomp.export.recording import recorded
 from gpucomp.kernels_templates.render import environment
 from gpucomp.runtime.native import address_of
-from tests.export.built import COMPILERS, SHARE, WARNINGS, WORK, Library, Project, Share, cmake, run
+from tests.export.built import COMPILERS, SHARE, WARNINGS, WORK, Library, Project, Share, cmake, run, table
 from tests.export.models import ANY_SIZE, filter_of
 from tests.onnx_builders import model, node, value
 from tests.runtime.test_updated_states import grouped
@@ -199,11 +199,132 @@ def test_states_grow_by_rows_and_go_back(libraries):
         assert code == 0
         assert_same(found, expected)
         assert c_rows(at) == next(iter(context.rows.values()))
-    assert library.error(c_rewind(at, 1000)) == b"a number of rows from 0 to generator_rows() is expected"
+    told = library.error(c_rewind(at, 1000)).decode()
+    assert told == "a number of rows from 0 to generator_rows() is expected, or to 64 by generator_restore"
     inputs = {"input_ids": np.zeros((2, 40), np.int64)}
     code, _ = library.run_at(arena, sizes_of(2, 40), inputs, [(2, 40, SIZES.vocabulary)])
     assert library.error(code).startswith(b"the states have no room for the rows of this run")
     assert c_rows(address_of(np.zeros(64, np.uint8))) == -1
+
+
+@pytest.mark.parametrize("name", ["filter", "filters"])
+def test_a_state_is_saved_and_goes_on_in_another_arena(name, libraries):
+    library = libraries(name)
+    sizes = (3,) if library.sized else ()
+    first, second, context = library.ready(sizes), library.ready(sizes), library.project.exe.context()
+    feeds = [{"x": RNG.standard_normal((3 if library.sized else 2, 16)).astype(np.float32)} for _ in range(7)]
+    for feed in feeds[:3]:  # an odd number: the state is in the second of its two pieces of memory
+        library.run_at(first, sizes, feed, [()])
+        context.run(feed)
+    library.run_at(second, sizes, feeds[5], [()])
+
+    code, saved = library.save(first, context.save())
+
+    assert code == 0
+    assert_same(saved, context.save())
+    assert library.restore(second, sizes, saved) == 0
+    code, again = library.save(second, saved)  # before it has run
+    assert code == 0
+    assert_same(again, saved)
+    for feed in feeds[3:]:
+        expected = context.run(feed)
+        for arena in (first, second):
+            code, found = library.run_at(arena, sizes, feed, [()])
+            assert code == 0
+            assert_same(found, expected)
+    context.restore(saved)
+    assert library.restore(first, sizes, context.save()) == 0  # from Python
+    code, found = library.run_at(first, sizes, feeds[0], [()])
+    assert_same(found, context.run(feeds[0]))
+
+
+def test_states_that_cannot_be_saved_or_restored_are_told(libraries):
+    library = libraries("filters")
+    arena, feed = library.ready((8,)), {"x": np.ones((8, 16), np.float32)}
+    state = np.full((2, 16), 0.25, np.float32)
+    none, odd = (ctypes.c_void_p * 1)(), (ctypes.c_void_p * 1)(address_of(state) + 2)
+
+    def told(code):
+        return library.error(code).decode()
+
+    code, _ = library.save(arena, {"h": state})
+    assert told(code) == "there are no states: no run has been made since filters_init or filters_reset"
+    assert library.run_at(arena, (2,), feed, [()])[0] == 0
+    assert library.restore(arena, (2,), {"h": state}) == 0
+    for sizes, given in (((2,), none), ((2,), odd), ((3,), none), ((9,), table([state]))):
+        code = library.c_restore(address_of(arena), *library.sizes(sizes), given)
+        assert told(code).split()[0] in ("a", "an", "the")
+        # the state is what it was, and of the sizes that it had
+        assert told(library.run_at(arena, (3,), feed, [()])[0]).startswith("the states have other sizes")
+        code, kept = library.save(arena, {"h": state})
+        assert code == 0
+        assert (kept["h"] == 0.25).all()
+    assert told(library.c_save(address_of(arena), none)).startswith("a pointer is null")
+    assert told(library.c_save(address_of(arena), odd)).startswith("an address is not aligned")
+    assert told(library.c_save(address_of(arena), None)).startswith("a pointer is null")
+    assert told(library.c_save(address_of(np.zeros(999, np.uint8)[1:]), none)).startswith("an address")
+    assert library.restore(arena, (3,), {"h": np.ones((3, 16), np.float32)}) == 0  # of other sizes
+    assert library.run_at(arena, (3,), feed, [()])[0] == 0
+    assert library.c_reset(address_of(arena)) == 0
+    code, _ = library.save(arena, {"h": state})
+    assert told(code).startswith("there are no states")
+
+
+def test_states_that_grow_are_saved_and_restored(libraries):
+    library = libraries("generator")
+    exe, order = library.project.exe, _struct(library, "generator_sizes")
+
+    def sizes_of(words):
+        return tuple(2 if "batch" in line else words for line in order)
+
+    def run(arena, words, feed, expected):
+        code, found = library.run_at(arena, sizes_of(words), feed, [expected["logits"].shape])
+        assert code == 0, library.error(code)
+        assert_same(found, expected)
+
+    first, second, context = library.ready(sizes_of(40)), library.ready(sizes_of(40)), exe.context()
+    feeds = {words: {"input_ids": RNG.integers(0, SIZES.vocabulary, (2, words))} for words in (5, 1, 7, 30, 3)}
+    for words in (5, 1, 7):
+        run(first, words, feeds[words], context.run(feeds[words]))
+    run(second, 30, feeds[30], exe.context().run(feeds[30]))  # rows that must not be seen later
+
+    code, saved = library.save(first, context.save())
+
+    assert code == 0
+    assert_same(saved, context.save())
+    assert {array.shape[state.axis] for state, array in zip(exe.states, saved.values(), strict=True)} == {13}
+    assert library.restore(second, sizes_of(1), saved, rows=13) == 0
+    for words in (1, 3, 7):
+        expected = context.run(feeds[words])
+        run(first, words, feeds[words], expected)
+        run(second, words, feeds[words], expected)
+    code, again = library.save(second, context.save())
+    assert_same(again, context.save())
+    for rows, wanted in ((-1, b"a number of rows"), (65, b"a number of rows"), (64, b"the states have no room")):
+        assert library.error(library.restore(second, sizes_of(1), saved, rows=rows)).startswith(wanted)
+    feed = feeds[1]
+    run(second, 1, feed, context.run(feed))  # nothing has changed
+    assert library.restore(second, sizes_of(5), saved, rows=0) == 0
+    run(second, 5, feeds[5], exe.context().run(feeds[5]))
+
+
+def test_states_are_saved_after_a_run_that_was_refused(libraries):
+    """The sizes of that run must not decide where the states are."""
+    library = libraries("generator")
+    order = _struct(library, "generator_sizes")
+    small, large = (tuple(2 if "batch" in line else words for line in order) for words in (4, 40))
+    arena, context = library.ready(small), library.project.exe.context()
+    feed = {"input_ids": RNG.integers(0, SIZES.vocabulary, (2, 4))}
+    library.run_at(arena, small, feed, [(2, 4, SIZES.vocabulary)])
+    context.run(feed)
+    other = {"input_ids": RNG.integers(0, SIZES.vocabulary, (2, 40))}
+    code, _ = library.run_at(arena, large, other, [(2, 40, SIZES.vocabulary)])
+    assert library.error(code).startswith(b"the arena is smaller")
+
+    code, saved = library.save(arena, context.save())
+
+    assert code == 0
+    assert_same(saved, context.save())
 
 
 def test_a_state_is_updated_where_data_says(tmp_path):

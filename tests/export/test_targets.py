@@ -16,11 +16,11 @@ from gpucomp.export import refusals
 from gpucomp.export.project import export_c
 from gpucomp.targets import cpu, resolve
 from gpucomp.targets.linked import needed, without_calls
+from testing.webassembly import COMPILER, ZIG, ended
 from tests.export.built import WARNINGS, run
 from tests.export.models import ANY_SIZE, classifier, filter_of, odd, quantized, recurrent, transformed, transformer
 from tests.onnx_builders import model, node, value
 
-ZIG = (sys.executable, "-m", "ziglang", "cc")
 NEEDS_ZIG = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
 NEEDS_WASMTIME = pytest.mark.skipif(importlib.util.find_spec("wasmtime") is None, reason="wasmtime is not installed")
 ARM = ("arm-linux-gnueabihf-gcc", "qemu-arm")
@@ -103,7 +103,7 @@ def test_other_compilers_are_told_what_it_is_for(tmp_path):
 def test_webassembly_runs_it(name, tmp_path):
     exported(name, "cpu:wasm32", tmp_path)
 
-    program = built(tmp_path, (*ZIG, "-target", "wasm32-wasi", "-mcpu=generic+simd128"), to="selftest.wasm")
+    program = built(tmp_path, COMPILER, to="selftest.wasm")
 
     assert ended(program, tmp_path) == 0
     assert "as they were recorded" in (tmp_path / "printed").read_text()
@@ -111,26 +111,8 @@ def test_webassembly_runs_it(name, tmp_path):
     (tmp_path / "selftest_data.bin").write_bytes(bytes(byte ^ 0x40 for byte in data))  # inputs and outputs
     with (tmp_path / "selftest_data.S").open("a") as source:  # zig keeps what it made of the same text
         source.write("/* another one */\n")
-    wrong = built(tmp_path, (*ZIG, "-target", "wasm32-wasi", "-mcpu=generic+simd128"), to="wrong.wasm")
+    wrong = built(tmp_path, COMPILER, to="wrong.wasm")
     assert ended(wrong, tmp_path) == 1
-
-
-def ended(program, folder):
-    """The exit status of a program of WASI."""
-    import wasmtime
-
-    engine = wasmtime.Engine()
-    linker, store, wasi = wasmtime.Linker(engine), wasmtime.Store(engine), wasmtime.WasiConfig()
-    linker.define_wasi()
-    wasi.argv = ["selftest"]
-    wasi.stdout_file = str(folder / "printed")
-    store.set_wasi(wasi)
-    instance = linker.instantiate(store, wasmtime.Module.from_file(engine, str(program)))
-    try:
-        instance.exports(store)["_start"](store)
-    except wasmtime.ExitTrap as trap:
-        return trap.code
-    return 0
 
 
 def in_readme(folder, begins):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import platform
 import re
-from functools import partial
 
 import numpy as np
 import pytest
@@ -20,12 +19,11 @@ from gpucomp.device import processor
 from gpucomp.device.isa import AARCH64
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.kernel.interpreter import expected
-from gpucomp.runtime.runner import Runner
 from gpucomp.targets import cpu
+from testing.arm64 import PAGE, Processor, emulated
 from testing.kernels import add_relu, matmul
 from testing.template_cases import CASES
 from testing.tolerance import assert_matches
-from tests.arm64 import PAGE, Processor
 from tests.codegen.llvm.test_families import random_inputs
 from tests.native import Library, default_schedule
 
@@ -84,36 +82,14 @@ def test_kernels_of_every_family(library, name):
 
 
 @pytest.fixture
-def emulated(monkeypatch):
-    """The CPU program's runner enters an emulated processor."""
-    monkeypatch.setattr(processor, "require", lambda features, arch: None)
-    monkeypatch.setattr(processor, "missing", lambda features: [])
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-
-    def enter(self, call, thread):
-        table, first, last, context, threads, epoch, notes, loops = call
-        assert not loops
-        note = notes[thread] if notes else 0
-        Processor().call(self.image.address("gc_run"), table, first, last, context, thread, threads, epoch, note)
-
-    def alone(image, table, first, last, context, notes, loops):
-        assert not loops
-        Processor().call(image.address("gc_alone"), table, first, last, context, notes or 0, 0)
-
-    opened = Runner.__init__
-
-    def made(self, image, *, loops):
-        opened(self, image, loops=loops)
-        self.alone = self.brief = partial(alone, image)
-        self._help = None
-
-    monkeypatch.setattr(Runner, "__init__", made)
-    monkeypatch.setattr(Runner, "enter", enter)
+def python_on_arm():
+    with emulated():
+        yield
 
 
 @elsewhere
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vit_tiny"])
-def test_whole_models(name, emulated):
+def test_whole_models(name, python_on_arm):
     model = models.build(name, reduced=True)
     inputs = models.inputs(model)
     session = onnxruntime_session(model.SerializeToString())

@@ -119,7 +119,7 @@ static const struct spec LAUNCH_KERNEL = NUMBER(-1, MOST_ITEMS), ATTRIBUTES = {.
 static const struct field LAUNCH_FIELDS[] = {
     {"kernel", &LAUNCH_KERNEL, AT(launch, kernel), false}, {"args", &gcrt_positions, AT(launch, args), false},
     {"name", &TEXT_SPEC, AT(launch, name), false},         {"ops", &gcrt_texts, NOWHERE, false},
-    {"nodes", &gcrt_texts, NOWHERE, false},                {"why", &TEXT_SPEC, NOWHERE, false},
+    {"nodes", &gcrt_texts, AT(launch, nodes), false},      {"why", &TEXT_SPEC, NOWHERE, false},
     {"inputs", &POSITION, AT(launch, inputs), false},      {"host", &TEXT_SPEC, AT(launch, host), false},
     {"attributes", &ATTRIBUTES, NOWHERE, false},
 };

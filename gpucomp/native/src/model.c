@@ -136,36 +136,46 @@ static int read_plans(struct loading *loading)
     return code;
 }
 
+static int only_python(struct loading *loading, const char *what, const char *names)
+{
+    return gcrt_fail(loading->error, GCRT_ONLY_PYTHON, "%s has %s, which only Python runs: %s", PATH(loading), what, names);
+}
+
+/* Refuse a program for its operators on the host, with a node of each, or for strings. */
+static int refuse_program(struct loading *loading, const struct plan *plan)
+{
+    char names[400] = "";
+    size_t at = 0;
+    for (size_t k = 0; k < plan->launches.count && at < sizeof names; k++) {
+        const struct launch *launch = ITEMS(plan->launches, struct launch) + k;
+        const struct text *node = launch->nodes.count ? ITEMS(launch->nodes, struct text) : &launch->name;
+        if (launch->kernel < 0 && !strstr(names, launch->host.at))
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%.40s at node %s", at ? ", " : "", launch->host.at,
+                                   QUOTE(*node));
+    }
+    if (at)
+        return only_python(loading, "operators that run on the host", names);
+    for (size_t k = 0; k < plan->buffers.count; k++) {
+        const struct buffer *buffer = ITEMS(plan->buffers, struct buffer) + k;
+        if (gcrt_dtypes[buffer->dtype].kind == 's')
+            return only_python(loading, "strings", QUOTE(buffer->name));
+    }
+    return 0;
+}
+
 /* Refuse by name what only Python can run. */
 static int refuse_others(struct loading *loading)
 {
     gpucomp_model *model = loading->model;
     const struct plan *plan = &model->programs->plan;
-    char names[400] = "";
-    size_t at = 0;
+    int code = 0;
     model->device_number = -1;
     model->engine = plan->device == ON_CPU ? &gcrt_processor : plan->device == ON_OPENCL ? &gcrt_opencl : &gcrt_gpu;
     if (gcrt_member(&loading->container, "", gcrt_text(GCRT_DYNAMIC_MODEL)))
-        return gcrt_fail(loading->error, GCRT_ONLY_PYTHON,
-                         "%s has a part whose shapes depend on values, which only Python runs (gpucomp inspect lists it)",
-                         PATH(loading));
-    for (size_t p = 0; p < model->program_count; p++) {
-        const struct plan *one = &model->programs[p].plan;
-        for (size_t k = 0; k < one->launches.count && at < sizeof names; k++) {
-            const struct launch *launch = ITEMS(one->launches, struct launch) + k;
-            if (launch->kernel < 0 && !strstr(names, launch->host.at))
-                at += (size_t)snprintf(names + at, sizeof names - at, "%s%.40s", at ? ", " : "", launch->host.at);
-        }
-        for (size_t k = 0; k < one->buffers.count; k++) {
-            const struct buffer *buffer = ITEMS(one->buffers, struct buffer) + k;
-            if (gcrt_dtypes[buffer->dtype].kind == 's')
-                return gcrt_fail(loading->error, GCRT_ONLY_PYTHON, "%s has strings (%s), which only Python runs", PATH(loading),
-                                 QUOTE(buffer->name));
-        }
-    }
-    return at ? gcrt_fail(loading->error, GCRT_ONLY_PYTHON, "%s has operators that run on the host, which only Python runs: %s",
-                          PATH(loading), names)
-              : 0;
+        return only_python(loading, "a part whose shapes depend on values", "gpucomp inspect lists it");
+    for (size_t p = 0; p < model->program_count && code == 0; p++)
+        code = refuse_program(loading, &model->programs[p].plan);
+    return code;
 }
 
 static bool is_kept(const struct plan *plan, struct text name, bool output)

@@ -56,6 +56,7 @@ struct launch {
     int64_t kernel, inputs;
     struct list args; /* int64_t: positions of buffers */
     struct text name, host;
+    struct list nodes; /* struct text: ONNX nodes that it computes */
 };
 
 struct repeat {

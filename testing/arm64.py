@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import mmap
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from unicorn import UC_ARCH_ARM64, UC_HOOK_MEM_UNMAPPED, UC_MODE_ARM, UC_PROT_ALL, Uc, UcError
 from unicorn.arm64_const import (
@@ -19,6 +24,10 @@ from unicorn.arm64_const import (
     UC_ARM64_REG_X30,
     UC_CPU_ARM64_MAX,
 )
+
+from gpucomp.artifact.elf import Image
+from gpucomp.device import processor
+from gpucomp.runtime.runner import Call, Runner
 
 ARGUMENTS = (
     UC_ARM64_REG_X0,
@@ -78,3 +87,36 @@ def _readable(page: int) -> bool:
         if first <= page < last:
             return rights.startswith("r")
     return False
+
+
+@contextmanager
+def emulated() -> Iterator[None]:
+    """Python's runtime opens what is compiled for aarch64, and calls its native runner in an emulated processor.
+
+    A run has one thread (GPUCOMP_THREADS=1, or a model that is too small for more): helpers would be emulated beside it.
+    """
+    opened = Runner.__init__
+
+    def enter(self: Runner, call: Call, thread: int) -> None:
+        table, first, last, context, threads, epoch, notes, loops = call
+        given = (table, first, last, context, thread, threads, epoch, notes[thread] if notes else 0)
+        Processor().call(self.image.address("gc_run_loops" if loops else "gc_run"), *given, *([loops] if loops else []))
+
+    def alone(
+        image: Image, table: int, first: int, last: int, context: int, notes: int | None, loops: int | None
+    ) -> None:
+        Processor().call(image.address("gc_alone"), table, first, last, context, notes or 0, loops or 0)
+
+    def made(self: Runner, image: Image, *, loops: bool) -> None:
+        opened(self, image, loops=loops)
+        self.alone = self.brief = partial(alone, image)
+        self._help = None
+
+    with (
+        patch.object(processor, "require", lambda features, arch: None),
+        patch.object(processor, "missing", lambda features: []),
+        patch.object(platform, "machine", lambda: "aarch64"),
+        patch.object(Runner, "__init__", made),
+        patch.object(Runner, "enter", enter),
+    ):
+        yield
