@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -1049,8 +1050,13 @@ void end_products(const Commit& commit) {
   ++memory.events;
   for (size_t i = 0; i < commit.count && i < memory.asked.size(); ++i) {
     Tcgen05& product = memory.asked[i];
-    if (product.done || product.thread != commit.thread) continue;
+    if (product.thread != commit.thread) continue;
+    if (product.done) {  // another barrier has told of it
+      __tsan_acquire(&product.sync);
+      continue;
+    }
     watch_product(block, product);
+    __tsan_release(&product.sync);
     const Unwatched scope;
     multiply(block, product);
     for (int column = 0; column < product.columns; ++column)

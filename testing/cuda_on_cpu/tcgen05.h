@@ -18,6 +18,7 @@ struct Tcgen05 {  // one product; the operands as the thread that asked for it f
   bool add, done;
   unsigned long long a, b;
   std::vector<unsigned char> a_bytes, b_bytes;
+  char sync;  // its address is for ThreadSanitizer: its end
 };
 
 struct TensorColumns {  // an allocation
@@ -31,7 +32,7 @@ struct TensorMemory {
   std::vector<uint64_t> ended;  // by column: the event at which its last product ended
   std::vector<TensorColumns> allocated;
   bool gave_up;               // the right to allocate
-  std::vector<Tcgen05> asked;
+  std::deque<Tcgen05> asked;  // the elements stay where they are
   uint64_t events;            // ends of products and fences before synchronisation, so far
   uint64_t left;              // the event of the last fence after loads
 
