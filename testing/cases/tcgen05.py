@@ -2,12 +2,8 @@
 
 from gpucomp.ir.types import BF16, F16
 from testing.kernels import into_part, matmul
+from testing.tcgen05_kernels import TILE, TMA_STORE, TWO, WIDE
 from testing.wgmma_kernels import constant_b, image, one_result, with_math
-
-TILE = {"tile_m": 64, "tile_n": 32, "stages": 2, "splits": 1, "overlap": 0, "multicast": 0, "tma_store": 0}
-WIDE = TILE | {"tile_m": 128}
-TWO = TILE | {"tile_m": 256}  # two products beside each other
-TMA_STORE = TILE | {"tma_store": 1}
 
 # kernel, schedule, and what the schedule is there for
 CASES = {

@@ -10,19 +10,15 @@ import pytest
 import gpucomp
 from gpucomp import compiler
 from gpucomp.kernel.interpreter import UNWRITTEN, expected
-from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
-from gpucomp.targets import cuda
 from testing.cases.tcgen05 import CASES
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, Mapped, RaceError, compile_many
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
 from testing.kernels import random_inputs
+from testing.tcgen05_kernels import FAMILY, TARGET
 from testing.tolerance import assert_matches
 from testing.wgmma_kernels import f16_model, prepared
 from tests.cuda_on_cpu.kernel_files import broken
-
-FAMILY = FAMILIES["contraction/tcgen05"]
-TARGET = cuda.manifest("sm_100")
 
 
 def schedule_of(name):
