@@ -211,6 +211,18 @@ __device__ __forceinline__ T gc_warp_min(T value) {
   return value;
 }
 
+// True for one lane, always the same; all lanes call. sm_90 and later. ptxas knows that one thread does what depends on it, and
+// issues its asynchronous instructions once: for a thread that is found otherwise it writes a loop around each of them.
+__device__ __forceinline__ bool gc_elect_one() {
+  unsigned elected;
+  asm volatile(
+      "{\n.reg .pred elected;\n"
+      "elect.sync _|elected, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, elected;\n}"
+      : "=r"(elected));
+  return elected;
+}
+
 // ---- barriers of a part of the block --------------------------------------------------------------
 
 // Waits for `threads` threads of the block, a multiple of 32, in whole warps; `number` is from 1 to 15, 0 is

@@ -272,6 +272,11 @@ __device__ __forceinline__ T gc_warp_min(T value) {
   return value;
 }
 
+__device__ __forceinline__ bool gc_elect_one() {
+  gc_runtime_warp_exchange("gc_elect_one", 0, 0);
+  return gc_runtime_lane() == 0;
+}
+
 // ---- barriers of a part of the block --------------------------------------------------------------
 
 __device__ __forceinline__ void gc_named_barrier(int number, int threads) { gc_runtime_named_barrier(number, threads); }

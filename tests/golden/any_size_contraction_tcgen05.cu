@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(192, 1) __cluster_dims__(2, 1, 1) k
 
   // the producer: one thread of the warp after the consumers loads tiles of both operands into the ring
   if (id >= 128 && id < 160) {
-    if (id == 128) {
+    if (gc_elect_one()) {
       gc_tma_prefetch(&map_a);
       gc_tma_prefetch(&map_b);
       int stage = 0;
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(192, 1) __cluster_dims__(2, 1, 1) k
 
   // one thread of the last warp asks for the products of each stage
   if (id >= 160) {
-    if (id == 160) {
+    if (gc_elect_one()) {
       int stage = 0;
       unsigned parity = 0;
       for (int step = 0; step < 2; ++step) {

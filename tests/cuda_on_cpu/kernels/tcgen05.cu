@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(192) k_tcgen05_f16(const __grid_con
   __syncthreads();
   gc_tcgen05_fence_after();
   const unsigned sums = *allocated;
-  if (threadIdx.x == 128) {
+  if (threadIdx.x / 32 == 4 && gc_elect_one()) {
     for (int step = 0; step < depth / 64; ++step) {
       const int stage = step % 2;
       gc_mbarrier_wait(empty + stage, (step / 2 & 1) ^ 1);
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(192) k_tcgen05_f16(const __grid_con
       gc_tma_load_2d(tiles + stage * 22528 + 16384, &b, full + stage, step * 64, 0);
     }
   }
-  if (threadIdx.x == 160) {
+  if (threadIdx.x / 32 == 5 && gc_elect_one()) {
     for (int step = 0; step < depth / 64; ++step) {
       const int stage = step % 2;
       gc_mbarrier_wait(full + stage, step / 2 & 1);
