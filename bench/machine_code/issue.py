@@ -162,6 +162,8 @@ class _Scheduler:
         end = start + taken.cycles
         if taken.cycles:
             self.free[taken.name] = end
+        if one.opcode in UNIFORM:  # its scoreboards are of its descriptors, not of its sums
+            end = self.now
         latency = self.device.latency_cycles if one.opcode in FROM_MEMORY else LATENCY.get(one.opcode, OTHER_LATENCY)
         if one.control and one.control.write < SCOREBOARDS:
             warp.boards[one.control.write] = max(warp.boards[one.control.write], end + latency)
