@@ -101,15 +101,18 @@ def derive(s: Tcgen05Schedule, p: TileProblem) -> Tcgen05Sizes:
 def registers(s: Tcgen05Schedule, p: TileProblem) -> int:
     """An upper bound of the registers that ptxas uses.
 
-    They hold the sums of two chunks, one of which is on its way, with addresses; or the epilogue's runs if these need
-    more. Measured over 180 schedules of the kernels in the tests.
+    They hold the sums of two chunks, one of which is on its way, with addresses; or the runs of sums that the epilogue
+    reads, up to eight of them at once, if these need more. Measured over 300 schedules of the kernels in the tests.
     """
     d = derive(s, p)
-    waiting = 4 * EARLY_TRIPS if d.consumers == 1 and p.out_reads else 0
-    chunks = 2 if s.tile_n > d.chunk else 1
-    beside = 56 if s.tma_store and p.out_reads else 48
-    sums = most(d.blocks * d.chunk // 2 * chunks + beside, 80 if p.out_wide <= 4 else 128 + waiting)
-    return most(sums, tail_registers(GROUP * d.consumers, s.tile_m // s.splits, p))
+    chunks = d.blocks * d.chunk // 2 * (2 if s.tile_n > d.chunk else 1)
+    if s.tma_store:
+        stored = chunks + (88 if p.out_reads else 60)
+    else:
+        trips = -(-(s.tile_m // s.splits * s.tile_n // d.out_vector) // (GROUP * d.consumers))
+        runs = 72 + (12 if p.out_wide > 4 else 4) * least(trips, EARLY_TRIPS) + 3 * (s.splits - 1)
+        stored = most(chunks + 60, runs)
+    return most(stored, tail_registers(GROUP * d.consumers, s.tile_m // s.splits, p))
 
 
 def objections(s: Tcgen05Schedule, p: TileProblem, limits: Limits) -> Iterator[str]:
