@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from gpucomp.codegen.c.arguments import Argument, Arguments, highest, plain, told
 from gpucomp.codegen.c.banks import best_exchange, half_offset
@@ -21,26 +21,7 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
-from gpucomp.kernels_templates.contraction.tma_space import GROUP, TileProblem, TileSizes
-
-
-class TileSchedule(Protocol):
-    """The parameters that the engines share; their schedules say what each means."""
-
-    @property
-    def tile_m(self) -> int: ...
-    @property
-    def tile_n(self) -> int: ...
-    @property
-    def stages(self) -> int: ...
-    @property
-    def splits(self) -> int: ...
-    @property
-    def overlap(self) -> int: ...
-    @property
-    def multicast(self) -> int: ...
-    @property
-    def tma_store(self) -> int: ...
+from gpucomp.kernels_templates.contraction.tma_space import GROUP, TileProblem, TileSchedule, TileSizes
 
 
 @dataclass(frozen=True, slots=True)

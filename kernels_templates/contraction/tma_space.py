@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Protocol
 
 from gpucomp.device.limits import Limits
 from gpucomp.expr.core import Load, walk
@@ -32,6 +32,25 @@ PAD = 8  # floats after a staged row, so that the rows of a fragment start in di
 BARRIER_BYTES = 16  # barriers of a stage: full and empty
 MOST_BESIDE = 2 * 256  # rows or columns of tiles past the end
 SWIZZLE_BYTES, SWIZZLE_ROWS = 128, 8  # the longest row that is swizzled; rows after which the pattern repeats
+
+
+class TileSchedule(Protocol):
+    """The parameters that the engines share; their schedules say what each means."""
+
+    @property
+    def tile_m(self) -> int: ...
+    @property
+    def tile_n(self) -> int: ...
+    @property
+    def stages(self) -> int: ...
+    @property
+    def splits(self) -> int: ...
+    @property
+    def overlap(self) -> int: ...
+    @property
+    def multicast(self) -> int: ...
+    @property
+    def tma_store(self) -> int: ...
 
 
 class TileProblem(TailProblem):
@@ -119,8 +138,8 @@ def packing(kernel: Kernel[Contraction], s: Tunables, p: TileProblem) -> Packing
     return Packing("b", (*batch, Digit("span", 1, p.n), Digit("k", 1, p.k)))
 
 
-def tile_sizes(s: Any, p: TileProblem, consumers: int, beside: int = 0) -> dict[str, int]:
-    """The numbers of ``TileSizes`` but ``threads``. ``s`` is a ``tma_emit.TileSchedule``.
+def tile_sizes(s: TileSchedule, p: TileProblem, consumers: int, beside: int = 0) -> dict[str, int]:
+    """The numbers of ``TileSizes`` but ``threads``.
 
     ``consumers`` warpgroups store the sums. ``beside`` bytes of shared memory follow the barriers of the stages.
     """
@@ -155,8 +174,8 @@ def tile_sizes(s: Any, p: TileProblem, consumers: int, beside: int = 0) -> dict[
     }
 
 
-def tile_objections(s: Any, p: TileProblem, d: TileSizes, limits: Limits) -> Iterator[str]:
-    """Why tiles of these sizes are not loaded or stored. ``s`` is a ``tma_emit.TileSchedule``."""
+def tile_objections(s: TileSchedule, p: TileProblem, d: TileSizes, limits: Limits) -> Iterator[str]:
+    """Why tiles of these sizes are not loaded or stored."""
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if d.shared > limits.shared_bytes:
