@@ -49,8 +49,8 @@ FEATURES = {
     "sm_100": TMA | {"tcgen05"},
     "sm_120": TMA,
 }
-# tcgen05 is not part of sm_100 itself but of its family: devices of compute capability 10.0 and 10.3. Only kernels that use it
-# are compiled for the family; no other device can load these, or compile their PTX.
+# tcgen05 is not part of sm_100 itself but of its family, devices of compute capability 10.0 and 10.3, which NVRTC 12.9 and newer
+# know. Only kernels that use it are compiled for the family; no other device can load these, or compile their PTX.
 FAMILIES = {"sm_100": ("sm_100f", "gc_tcgen05_")}
 PRELUDE = "prelude_cuda.h"
 OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
