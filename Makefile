@@ -86,7 +86,7 @@ conformance: $(VENV)/.dev
 
 layouts: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(CUTLASS)
-	$(BIN)/python -m pytest tests/cuda_on_cpu/test_layouts.py
+	$(BIN)/python -m pytest tests/cuda_on_cpu/test_layouts.py tests/cuda_on_cpu/test_tensor_memory_layouts.py
 
 fuzz-loader: $(VENV)/.fuzz
 	for kind in loader artifact manifest records; do \

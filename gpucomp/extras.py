@@ -34,7 +34,7 @@ EXTRAS: Mapping[str, Extra] = {
     ),
     "cuda12": Extra(
         "run on NVIDIA GPUs, with a driver for CUDA 12",
-        ("cupy-cuda12x>=14", "nvidia-cuda-nvrtc-cu12>=12.8", "cuda-bindings>=12.8,<13", "nvidia-ml-py>=12"),
+        ("cupy-cuda12x>=14", "nvidia-cuda-nvrtc-cu12>=12.9", "cuda-bindings>=12.8,<13", "nvidia-ml-py>=12"),
     ),
     "opencl": Extra("run on OpenCL devices", ("pyopencl>=2025.1",)),
     "pocl": Extra("an OpenCL device on the CPU", ("pyopencl[pocl]>=2025.1",)),

@@ -27,6 +27,7 @@ from gpucomp.kernels_templates.contraction.separable_simt.space import FAMILY as
 from gpucomp.kernels_templates.contraction.simt.space import FAMILY as SIMT
 from gpucomp.kernels_templates.contraction.stem_mma.space import FAMILY as STEM_MMA
 from gpucomp.kernels_templates.contraction.stem_simt.space import FAMILY as STEM_SIMT
+from gpucomp.kernels_templates.contraction.tcgen05.space import FAMILY as TCGEN05
 from gpucomp.kernels_templates.contraction.wgmma.space import FAMILY as WGMMA
 from gpucomp.kernels_templates.contraction.winograd.space import FAMILY as WINOGRAD
 from gpucomp.kernels_templates.depthwise.space import FAMILY as DEPTHWISE
@@ -52,7 +53,7 @@ from gpucomp.schedule.space import Family
 # 4. A row in ``CELLS`` of ``bench/kernel_sweep``, and in the tests that list engines (they import ``FAMILIES``).
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
-    Contraction: (MALI, GEMV, AMD, WGMMA, STEM_MMA, MMA, STEM_SIMT, WINOGRAD, SIMT),
+    Contraction: (MALI, GEMV, AMD, WGMMA, TCGEN05, STEM_MMA, MMA, STEM_SIMT, WINOGRAD, SIMT),
     Separable: (SEPARABLE_MMA, SEPARABLE_SIMT),
     Rowwise: (ROWWISE,),
     Scan: (SCAN,),

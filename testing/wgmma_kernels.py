@@ -1,4 +1,4 @@
-"""Kernels and schedules for the tests of the wgmma engine."""
+"""Kernels and schedules for the tests of the engines whose tiles TMA loads: wgmma, and tcgen05 beside it."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def one_result(kernel):
     return replace(kernel, params=kernel.params[:-1], outputs=1, stores=kernel.stores[:1])
 
 
-def prepared(kernel, schedule):
+def prepared(kernel, schedule, family=FAMILY):
     """The kernel and inputs for the engine: ``b`` is packed if the engine requires it, and f32 is rounded to tf32."""
     inputs = random_inputs(kernel)
     if kernel.body.math == "tf32":
         inputs = [to_tf32(x) if x.dtype == np.float32 else x for x in inputs]
-    wanted = FAMILY.packing(kernel, FAMILY.schedule(schedule), problem_of(kernel))
+    wanted = family.packing(kernel, family.schedule(schedule), family.problem(kernel))
     if wanted is None:
         return kernel, inputs, inputs
     packed = pack(kernel, wanted)

@@ -38,7 +38,7 @@ class Part:
 FEW = {"precisions": ("fp16", "tf32"), "top": 6, "kernel_s": 3.0}
 PLAN = (
     Part("contact", "contact", 1.0),
-    Part("wgmma", "correct", 3.0, ("contraction/wgmma",)),
+    Part("wgmma", "correct", 3.0, ("contraction/wgmma", "contraction/tcgen05")),
     Part("mma", "correct", 4.0, ("contraction/mma",)),
     Part("attention", "correct", 2.0, ("attention/wgmma", "attention/mma", "attention/simt")),
     Part("simt", "correct", 3.0, ("contraction/simt",)),

@@ -105,6 +105,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "pool/window": ("f16",),
         "attention/wgmma": ("f16", "bf16"),
     },
+    "sm_100": {"contraction/tcgen05": ("f16", "bf16", "tf32", "f16-tail", "bf16-tail", "tf32-tail")},
     "pocl": {
         "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
         "loops/transpose": (*FLOATS, "u8"),
@@ -145,6 +146,7 @@ MATRIX_CORES = {
 }
 CELLS |= {HIP_PREFIX + arch: {"contraction/amd": dtypes} | HIP for arch, dtypes in MATRIX_CORES.items()}
 CELLS[HIP_PREFIX + "gfx908"] = {"contraction/amd": ("bf16",)}  # the only instructions that no other set has
+BY_TMA = ("contraction/wgmma", "contraction/tcgen05")  # rows of operands are whole 16 bytes
 EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that names an arithmetic to its ``Contraction.math``
 # a dtype that selects a variant of the engine which few schedules use, to the test for it. ``-tail``: with row statistics
 WAYS: dict[str, Callable[[Any, Any], int]] = {"f32-rows": row_chunk}
@@ -453,7 +455,7 @@ def product(rng: random.Random, cell: Cell) -> Kernel:
         m, n, k = rng.randint(1, 4), rng.randint(1000, 5000), rng.randint(1, 24)
     if cell.engine in ("contraction/simt", "contraction/gemv", "contraction/mali") and one_in(rng, 40):
         k = 0
-    if cell.engine == "contraction/wgmma" or (cell.engine == "contraction/mma" and one_in(rng, 2)):
+    if cell.engine in BY_TMA or (cell.engine == "contraction/mma" and one_in(rng, 2)):
         k = -(-max(k, 1) // 16) * 16
     batch = rng.choice(((), (), (), (2,), (3, 2)))
     a, b = one_in(rng, 4), one_in(rng, 2)
@@ -461,7 +463,7 @@ def product(rng: random.Random, cell: Cell) -> Kernel:
 
 
 def convolution(rng: random.Random, cell: Cell) -> Kernel:
-    by_eight = cell.engine in ("contraction/wgmma", "contraction/winograd") or one_in(rng, 2)
+    by_eight = cell.engine in (*BY_TMA, "contraction/winograd") or one_in(rng, 2)
     while True:
         channels = rng.choice((8, 16, 24, 40)) if by_eight else rng.choice((1, 3, 4, 5, 6, 12, 13))
         if cell.engine == "contraction/winograd":
@@ -477,7 +479,7 @@ def convolution(rng: random.Random, cell: Cell) -> Kernel:
             groups = rng.choice((2, 3, 4))
             grouped = (*shape[:3], groups * rng.choice((1, 3, 4, 8)))
             return grouped_conv(grouped, groups, rng.randint(1, 20), taps, pad=pad)
-        nchw = cell.engine not in ("contraction/wgmma", "contraction/winograd") and one_in(rng, 5)
+        nchw = cell.engine not in (*BY_TMA, "contraction/winograd") and one_in(rng, 5)
         options = {"stride": stride, "pad": pad, "dilation": dilation}
         return conv(shape, columns, taps, **options, nchw=nchw, dtype=cell.type)
 

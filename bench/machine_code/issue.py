@@ -4,10 +4,10 @@ In order and one instruction a cycle. A warp may issue when its stall count has 
 for are released, and the instruction's pipe has room. The scheduler goes on with the warp that it had, or else takes the oldest.
 
 What it does not know: conflicts of banks of registers and of shared memory, caches, the bandwidth of anything beyond shared
-memory, work-groups that begin and end, branches that are not taken (each instruction of the loop is issued once a trip), and
-copies by the tensor memory accelerator, which are always there in time. Loads and copies by threads arrive after the latency of
-the device's table, and several latencies and queues are assumptions. So the figure is an estimate, which may be above or below
-what a device does: it compares loops rather than predicts times.
+memory, work-groups that begin and end, branches that are not taken (each instruction of the loop is issued once a trip),
+copies by the tensor memory accelerator, which are always there in time, and waits for products by tcgen05. Loads and copies by
+threads arrive after the latency of the device's table, and several latencies and queues are assumptions. So the figure is an
+estimate, which may be above or below what a device does: it compares loops rather than predicts times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.machine_code.flow import Instruction
-from bench.machine_code.nvidia import GROUPED, MEMORY, SPECIAL, TENSOR, Pipe, pipe, stall
+from bench.machine_code.nvidia import GROUPED, MEMORY, SPECIAL, TENSOR, UNIFORM, Pipe, pipe, stall
 from gpucomp.device.device import Device
 
 # cycles from the end of an instruction's time in its pipe to its result: shared memory 23 for a load and 19 for a store
@@ -61,10 +61,14 @@ def busy(
     device: Device,
     warps: int,
     per_group: int,
+    product: float = 0.0,
 ) -> Busy:
-    """How busy the math pipe is in the loop ``body`` with ``warps`` warps on a scheduler, ``per_group`` of each work-group."""
+    """How busy the math pipe is in the loop ``body`` with ``warps`` warps on a scheduler, ``per_group`` of each work-group.
+
+    ``product``: cycles of a product by tcgen05.
+    """
     broadcast = not any(one.opcode in math for one in body if pipe(one, device).name == TENSOR)
-    pipes = [pipe(one, device, broadcast=broadcast) for one in body]
+    pipes = [pipe(one, device, broadcast=broadcast, product=product) for one in body]
     model = _Scheduler(body, pipes, device, warps, per_group)
     cycles = model.run()
     work = sum(p.cycles for one, p in zip(body, pipes, strict=True) if one.opcode in math)
@@ -127,7 +131,7 @@ class _Scheduler:
             return arrived, "copies" if one.opcode == "DEPBAR" else "products"
         if one.opcode == "BAR" and "SYNC" in one.name and not one.predicate and not self._met(number):
             return self.now + 1, "barrier"
-        room = float("inf") if one.opcode in GROUPED else QUEUES.get(taken.name, 0)
+        room = float("inf") if one.opcode in GROUPED | UNIFORM else QUEUES.get(taken.name, 0)
         if self.free[taken.name] - room > self.now and taken.cycles:
             return self.free[taken.name] - room, taken.name
         return None
@@ -158,6 +162,8 @@ class _Scheduler:
         end = start + taken.cycles
         if taken.cycles:
             self.free[taken.name] = end
+        if one.opcode in UNIFORM:  # its scoreboards are of its descriptors, not of its sums
+            end = self.now
         latency = self.device.latency_cycles if one.opcode in FROM_MEMORY else LATENCY.get(one.opcode, OTHER_LATENCY)
         if one.control and one.control.write < SCOREBOARDS:
             warp.boards[one.control.write] = max(warp.boards[one.control.write], end + latency)

@@ -29,6 +29,7 @@ MATRIX = frozenset(
     {"HMMA", "IMMA", "BMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA", "BGMMA", "UTCHMMA", "UTCIMMA", "UTCQMMA"}
 )
 GROUPED = frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})  # asynchronous, by warpgroups
+UNIFORM = frozenset({"UTCHMMA", "UTCIMMA", "UTCQMMA"})  # asynchronous, by one thread for the whole multiprocessor
 SIMT = frozenset({"FFMA", "FFMA2", "HFMA2", "DFMA", "IDP"})
 LOADS = frozenset({"LDG", "LD", "LDGSTS", "UTMALDG", "UBLKCP", "UBLKPF"})  # of data from global memory
 CLASSES: Mapping[str, frozenset[str]] = {
@@ -279,14 +280,17 @@ class Pipe:
     cycles: float
 
 
-def pipe(one: Instruction, device: Device, *, broadcast: bool = False) -> Pipe:
+def pipe(one: Instruction, device: Device, *, broadcast: bool = False, product: float = 0.0) -> Pipe:
     """The pipe of ``one`` on ``device``.
 
     With ``broadcast``, lanes that load 16 bytes each share half of their addresses, as those of products by FFMA do.
+    ``product``: cycles of a product by tcgen05, whose size is in no instruction but in a descriptor.
     """
     opcode = one.opcode
     if one.predicate == "!PT":
         return Pipe(NONE, 0)
+    if opcode in UNIFORM:
+        return Pipe(TENSOR, product)
     if opcode in MATRIX:
         return Pipe(TENSOR, _matrix_cycles(one, device))
     if opcode in ("FFMA", "FADD", "FMUL", "IMAD", "HFMA2", "HADD2", "HMUL2", "FFMA2", "FADD2", "FMUL2", "IDP"):

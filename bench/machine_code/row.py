@@ -110,8 +110,17 @@ def row_of(built: Built, listing: Listing, registers: int, spills: int, shared: 
         classes=nvidia.classify(found, math),
         results=built.results,
         first_load=shortest(listing, nvidia.stall, lambda one: one.opcode in nvidia.LOADS),
-        loop=_loop(loop, device, _warps(built), groups) if loop else None,
+        loop=_loop(loop, device, _warps(built), groups, _product(built, device)) if loop else None,
     )
+
+
+def _product(built: Built, device: Device) -> float:
+    """Cycles of a product by tcgen05 in the matrix unit of a multiprocessor. 64 rows take as long as 128."""
+    source = built.source
+    if built.engine != "contraction/tcgen05":
+        return 0.0
+    kind, depth = ("tf32", 8) if source.tensor_maps[0].dtype == "tf32" else ("f16", 16)
+    return 128 * source.schedule["tile_n"] * depth / device.unit_rate(kind)
 
 
 def _warps(built: Built) -> int:
@@ -120,13 +129,15 @@ def _warps(built: Built) -> int:
     return consumers * WARPGROUP or built.threads // nvidia.WARP
 
 
-def _loop(body: list[Instruction], device: Device, warps: int, groups: int) -> Loop:
+def _loop(body: list[Instruction], device: Device, warps: int, groups: int, product: float = 0.0) -> Loop:
     math = nvidia.math_of(body)
+    if math & nvidia.UNIFORM:
+        warps = nvidia.SCHEDULERS  # one warp of a work-group, on one scheduler, for the unit of all four
     if math & nvidia.GROUPED:
         warps = max(WARPGROUP, warps // WARPGROUP * WARPGROUP)
     per_group = max(1, warps // nvidia.SCHEDULERS)
     resident = max(1, groups * warps // nvidia.SCHEDULERS)
-    all_of_them = busy(body, math, device, resident, per_group)
+    all_of_them = busy(body, math, device, resident, per_group, product)
     return Loop(
         instructions=len(body),
         math=sum(one.opcode in math for one in body),
@@ -134,7 +145,7 @@ def _loop(body: list[Instruction], device: Device, warps: int, groups: int) -> L
         classes=nvidia.classify(body, math),
         stalls=sum(map(nvidia.stall, body)),
         busy=all_of_them.share,
-        alone=busy(body, math, device, per_group, per_group).share,
+        alone=busy(body, math, device, per_group, per_group, product).share,
         idle=all_of_them.idle,
     )
 

@@ -171,9 +171,9 @@ CUDA = {
     # mma.sync reaches 62.9 % of the peak in the mean (Luo et al., arXiv 2402.13499)
     "sm_90a": Device("H200", 132, 1.83, 128, 4000, 11000, 50 * MIB, 233472, launch_us=2.0,
                      by_warp_share=0.63, matrix=_matrix(2048, 1024, 4096)),
-    # by mma.sync, not by tcgen05
+    # 2250 TFLOP/s of f16 by tcgen05; mma.sync has 1024 multiply-adds a cycle, as on sm_80
     "sm_100": Device("B200", 148, 1.85, 128, 6150, 14000, 126 * MIB, 233472, launch_us=2.0,
-                     matrix=_matrix(1024, 512, 2048)),
+                     by_warp_share=0.25, matrix=_matrix(4096, 2048, 8192)),
     "sm_120": Device("RTX 5090", 170, 2.41, 128, 1650, 7000, 96 * MIB, 102400, threads=1536, groups=24,
                      matrix=_matrix(256, 128, 1024)),
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.artifact.tensor_map import TensorMap
+from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
 from gpucomp.errors import DeviceError
 from gpucomp.extras import install
 from gpucomp.runtime.copies import FROM_DEVICE, ON_DEVICE, TO_DEVICE, note
@@ -221,7 +221,21 @@ def encoded(driver: Driver, spec: TensorMap, address: int) -> np.ndarray:
         driver.check(function, encode(*array, *box, steps, *map(int, layout)))
     except DriverCallError as error:
         raise DeviceError(f"CUDA: no tensor map of {spec}: {error}", code="GPC5016") from error
+    strides = (ELEMENT_BYTES[spec.dtype], *spec.strides)
+    if sum(s * (n - 1) for s, n in zip(strides, spec.extents, strict=True)) < SMALL_BYTES:
+        _without_fault(result, driver("cuDriverGetVersion"))
     return result
+
+
+# Drivers of CUDA 13.1 and before set a bit in maps of small memory by mistake; loads by such a map may then fail on Blackwell.
+# NVIDIA's release notes of driver 595.71.05, "Known issues", say what to clear; CUTLASS clears it in maps of less than 128 KiB
+# (cute/atom/copy_traits_sm90_tma.hpp).
+SMALL_BYTES, LAST_FAULTY, FAULT = 128 << 10, 13010, np.uint64(1 << 21)
+
+
+def _without_fault(encoded_map: np.ndarray, version: int) -> None:
+    if version <= LAST_FAULTY:
+        encoded_map.view(np.uint64)[1] &= ~FAULT
 
 
 def _array(ctype: Any, values: Sequence[int]) -> Any:

@@ -46,9 +46,12 @@ FEATURES = {
     "sm_86": AMPERE,
     "sm_89": AMPERE,
     "sm_90a": TMA | {"wgmma"},
-    "sm_100": TMA,
+    "sm_100": TMA | {"tcgen05"},
     "sm_120": TMA,
 }
+# tcgen05 is not part of sm_100 itself but of its family, devices of compute capability 10.0 and 10.3, which NVRTC 12.9 and newer
+# know. Only kernels that use it are compiled for the family; no other device can load these, or compile their PTX.
+FAMILIES = {"sm_100": ("sm_100f", "gc_tcgen05_")}
 PRELUDE = "prelude_cuda.h"
 OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
 # By default ptxas can save registers to fit one more work-group on an SM and spill the others, even if only 8 bytes; the
@@ -308,9 +311,10 @@ def members(wanted: Mapping[str, KernelSource], target: Target, cache: KernelCac
 
 def _built(source: KernelSource, target: Target, cache: KernelCache | None) -> tuple[bytes, bytes]:
     """Cubin and PTX; the PTX is empty if no other architecture could use it."""
-    flags = [f"-arch={target.arch}", *OPTIONS, ONE_BLOCK_PER_SM]
+    arch = compiled_for(source.text, target.arch)
+    flags = [f"-arch={arch}", *OPTIONS, ONE_BLOCK_PER_SM]
     compiler = f"{compiler_version()} prelude {hashlib.sha256(prelude().encode()).hexdigest()}"
-    only_here = target.arch.endswith("a")
+    only_here = arch.endswith(("a", "f"))
     keys = []
     if cache:
         key = cache.key(source, target=target.arch, compiler=compiler, flags=flags)
@@ -327,6 +331,12 @@ def _built(source: KernelSource, target: Target, cache: KernelCache | None) -> t
         assert cache is not None
         cache.put(key, code)
     return cubin, b"" if only_here else ptx
+
+
+def compiled_for(text: str, arch: str) -> str:
+    """The architecture that NVRTC compiles a kernel's text for, so that devices of ``arch`` load it."""
+    family, mark = FAMILIES.get(arch, (arch, ""))
+    return family if mark in text else arch
 
 
 def compile_source(source: KernelSource, target: Target) -> tuple[bytes, str]:
@@ -355,7 +365,7 @@ def _compiled_text(source: KernelSource, text: str, target: Target) -> tuple[byt
     whole = f"{prelude()}\n{text}".encode()
     _check(lib.nvrtcCreateProgram(ctypes.byref(program), whole, f"{source.name}.cu".encode(), 0, None, None))
     try:
-        options = [o.encode() for o in (f"-arch={target.arch}", *OPTIONS)]
+        options = [o.encode() for o in (f"-arch={compiled_for(text, target.arch)}", *OPTIONS)]
         status = lib.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         log = _output(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status != 0:

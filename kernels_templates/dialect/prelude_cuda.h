@@ -211,6 +211,18 @@ __device__ __forceinline__ T gc_warp_min(T value) {
   return value;
 }
 
+// True for one lane, always the same; all lanes call. sm_90 and later. ptxas knows that one thread does what depends on it, and
+// issues its asynchronous instructions once: for a thread that is found otherwise it writes a loop around each of them.
+__device__ __forceinline__ bool gc_elect_one() {
+  unsigned elected;
+  asm volatile(
+      "{\n.reg .pred elected;\n"
+      "elect.sync _|elected, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, elected;\n}"
+      : "=r"(elected));
+  return elected;
+}
+
 // ---- barriers of a part of the block --------------------------------------------------------------
 
 // Waits for `threads` threads of the block, a multiple of 32, in whole warps; `number` is from 1 to 15, 0 is
@@ -951,6 +963,139 @@ __device__ __forceinline__ void gc_stmatrix_x4(void* shared_row, unsigned r0, un
                    (unsigned)__cvta_generic_to_shared(shared_row)),
                "r"(r0), "r"(r1), "r"(r2), "r"(r3)
                : "memory");
+}
+
+// ---- tcgen05 --------------------------------------------------------------------------------------
+// sm_100 and its family; PTX ISA, "TensorCore 5th Generation Family Instructions". Sums are in tensor memory: 128 lanes of 512
+// columns of 32 bits for a multiprocessor, of which a block allocates columns. An address there is the lane, times 65536, plus
+// the column. One thread multiplies m rows of `a` with n rows of `b`, both K-major in shared memory. Of 128 rows, row r is in
+// lane r; of 64 rows it is in lane r / 16 * 32 + r % 16. A warp reaches the 32 lanes from 32 (warp % 4) on.
+
+// All threads of one warp: `columns`, a power of two from 32 to 512, for the block, whose address is written to shared memory.
+// Waits until the multiprocessor has as many. A block allocates once.
+__device__ __forceinline__ void gc_tcgen05_alloc(unsigned* shared_address, unsigned columns) {
+  asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(
+                   (unsigned)__cvta_generic_to_shared(shared_address)),
+               "r"(columns)
+               : "memory");
+  asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory");
+}
+
+// All threads of one warp, after all loads. A block may not exit before it.
+__device__ __forceinline__ void gc_tcgen05_free(unsigned address, unsigned columns) {
+  asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(address), "r"(columns) : "memory");
+}
+
+// Around a barrier or another synchronisation: what the thread did in tensor memory before the first is seen by threads that
+// call the second after they met it. The end of products that a barrier tells of needs the second alone.
+__device__ __forceinline__ void gc_tcgen05_fence_before() { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
+
+__device__ __forceinline__ void gc_tcgen05_fence_after() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
+
+// Describes a K-major operand whose rows of 128 bytes TMA swizzled by 128 bytes, the first row 1024-byte aligned.
+// Further along K within the 128 bytes: add bytes / 16 to it. PTX ISA, "Shared memory descriptor" of tcgen05; CUTLASS,
+// cute/arch/mma_sm100_desc.hpp, SmemDescriptor.
+__device__ __forceinline__ unsigned long long gc_tcgen05_operand(const void* shared_tile) {
+  const unsigned long long start = (unsigned)__cvta_generic_to_shared(shared_tile) >> 4 & 0x3fffu;  // bits 0 to 13
+  return start | 1ull << 16  // leading dimension's offset / 16, bits 16 to 29: not used with this swizzle
+         | 64ull << 32       // bytes / 16 from 8 rows to the next 8, bits 32 to 45
+         | 1ull << 46        // version of the descriptor, bits 46 and 47
+         | 2ull << 61;       // 128-byte swizzle, bits 61 to 63
+}
+
+// The instruction's descriptor: f32 sums of m x n products of K-major operands of one type, whose `format` is 0 for f16, 1 for
+// bf16, 2 for tf32. PTX ISA, "Instruction descriptor" of tcgen05; CUTLASS, InstrDescriptor.
+__device__ __forceinline__ constexpr unsigned gc_tcgen05_instruction(unsigned format, int m, int n) {
+  return 1u << 4                         // type of the sums, bits 4 and 5: f32
+         | format << 7 | format << 10    // types of a and b, bits 7 to 9 and 10 to 12
+         | (unsigned)(n / 8) << 17       // bits 17 to 22; bits 15 and 16 would say that an operand is not K-major
+         | (unsigned)(m / 16) << 24;     // bits 24 to 28
+}
+
+#define GC_TCGEN05(kind, format)                                                             \
+  asm volatile(                                                                              \
+      "{\n.reg .pred add;\n"                                                                 \
+      "setp.ne.b32 add, %4, 0;\n"                                                            \
+      "tcgen05.mma.cta_group::1.kind::" kind " [%0], %1, %2, %3, add;\n}" ::"r"(sums),        \
+      "l"(a), "l"(b), "r"(gc_tcgen05_instruction(format, m, n)), "r"((int)add)               \
+      : "memory")
+
+// Depth 16 of f16, for which one thread asks; m is 64 or 128, n a multiple of 16 to 256, here and below. Without `add` what the
+// sums are is not read. Products that a thread asks for are added in that order.
+template <int m, int n>
+__device__ __forceinline__ void gc_tcgen05_f16(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  GC_TCGEN05("f16", 0);
+}
+
+// Depth 16 of bf16.
+template <int m, int n>
+__device__ __forceinline__ void gc_tcgen05_bf16(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  GC_TCGEN05("f16", 1);
+}
+
+// Depth 8 of tf32: f32 whose last 13 bits are not looked at.
+template <int m, int n>
+__device__ __forceinline__ void gc_tcgen05_tf32(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  GC_TCGEN05("tf32", 2);
+}
+
+#undef GC_TCGEN05
+
+// One arrival at the barrier when all products are done that the thread has asked for.
+__device__ __forceinline__ void gc_tcgen05_commit(unsigned long long* barrier) {
+  asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
+                   (unsigned)__cvta_generic_to_shared(barrier))
+               : "memory");
+}
+
+// The same at the barrier that stands at the same place in every block of the cluster whose bit of `ranks` is set.
+__device__ __forceinline__ void gc_tcgen05_commit_multicast(unsigned long long* barrier, unsigned short ranks) {
+  asm volatile(
+      "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;" ::"r"(
+          (unsigned)__cvta_generic_to_shared(barrier)),
+      "h"(ranks)
+      : "memory");
+}
+
+// All threads of a warp, with the same address, of 16 of its lanes: `columns` columns, 16, 32 or 64. A thread gets columns / 2
+// sums, dealt out as wgmma's and mma's: sum 4 j + 2 h + e is lane thread % 32 / 4 + 8 h, column 8 j + 2 (thread % 4) + e.
+// They are there after gc_tcgen05_wait_load.
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_load(float* values, unsigned from) {
+  if constexpr (columns == 16)
+    asm volatile("tcgen05.ld.sync.aligned.16x256b.x2.b32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7"
+        "}, [%8];"
+        : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3]), "=f"(values[4]), "=f"(values[5]), "=f"(values[6]), "=f"(values[7])
+        : "r"(from)
+        : "memory");
+  if constexpr (columns == 32)
+    asm volatile("tcgen05.ld.sync.aligned.16x256b.x4.b32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+        "}, [%16];"
+        : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3]), "=f"(values[4]), "=f"(values[5]), "=f"(values[6]), "=f"(values[7]),
+          "=f"(values[8]), "=f"(values[9]), "=f"(values[10]), "=f"(values[11]), "=f"(values[12]), "=f"(values[13]), "=f"(values[14]), "=f"(values[15])
+        : "r"(from)
+        : "memory");
+  if constexpr (columns == 64)
+    asm volatile("tcgen05.ld.sync.aligned.16x256b.x8.b32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+        "}, [%32];"
+        : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3]), "=f"(values[4]), "=f"(values[5]), "=f"(values[6]), "=f"(values[7]),
+          "=f"(values[8]), "=f"(values[9]), "=f"(values[10]), "=f"(values[11]), "=f"(values[12]), "=f"(values[13]), "=f"(values[14]), "=f"(values[15]),
+          "=f"(values[16]), "=f"(values[17]), "=f"(values[18]), "=f"(values[19]), "=f"(values[20]), "=f"(values[21]), "=f"(values[22]), "=f"(values[23]),
+          "=f"(values[24]), "=f"(values[25]), "=f"(values[26]), "=f"(values[27]), "=f"(values[28]), "=f"(values[29]), "=f"(values[30]), "=f"(values[31])
+        : "r"(from)
+        : "memory");
+}
+
+// Waits for all of the thread's loads; `values` are those of one of them.
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_wait_load(float* values) {
+  asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < columns / 2; ++i) asm volatile("" : "+f"(values[i]));  // nothing that reads them moves past the wait
 }
 
 // ---- clusters and programmatic launch -------------------------------------------------------------

@@ -32,6 +32,7 @@ KERNELS = {
     "contraction/gemv": (matmul(1, 100, 33), {}),
     "contraction/mma": (constant(matmul(37, 24, 136, dtype=F16)), {"stages": 3, "splits": 1}),
     "contraction/wgmma": (constant(matmul(65, 24, 136, dtype=F16, b_transposed=True)), {}),
+    "contraction/tcgen05": (constant(matmul(65, 24, 136, dtype=F16, b_transposed=True)), {}),
     "contraction/winograd": (constant(conv((1, 6, 7, 12), 20, (3, 3), pad=1)), {}),
     "contraction/stem_simt": (stem((1, 9, 12, 3), 8, (3, 3), stride=2, pad=1), {}),
     "contraction/stem_mma": (stem((1, 9, 12, 3), 8, (3, 3), stride=2, pad=1, dtype=F16), {}),

@@ -8,10 +8,11 @@ from gpucomp.kernel import Store
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import FAMILIES
 from testing.kernels import conv, matmul, with_inverse_rms, with_largest, with_row_statistics
+from testing.tcgen05_kernels import TILE as TCGEN05_TILE
 from testing.wgmma_kernels import TILE as WGMMA_TILE
 from testing.wgmma_kernels import TMA_STORE, TWO, constant_b, image, one_result, with_math
 
-SIMT, MMA, WGMMA = (FAMILIES[f"contraction/{engine}"] for engine in ("simt", "mma", "wgmma"))
+SIMT, MMA, WGMMA, TCGEN05 = (FAMILIES[f"contraction/{engine}"] for engine in ("simt", "mma", "wgmma", "tcgen05"))
 
 TILE = {**PLAIN, "tile_m": 8, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 2, "stages": 1}  # a warp
 
@@ -129,6 +130,22 @@ CASES = {
         WGMMA,
         S(matmul(70, 90, 200, batch=(3,), dtype=BF16, b_transposed=True)),
         WGMMA_TILE | {"multicast": 2},
+    ),
+    "tcgen05": (TCGEN05, S(matmul(100, 72, 200, dtype=F16, b_transposed=True)), TCGEN05_TILE),
+    "tcgen05, split": (
+        TCGEN05,
+        S(matmul(70, 36, 648, dtype=F16, b_transposed=True)),
+        TCGEN05_TILE | {"splits": 8, "stages": 3},
+    ),
+    "tcgen05, tma store": (
+        TCGEN05,
+        S(one_result(matmul(139, 72, 72, batch=(2,), dtype=F16, b_transposed=True))),
+        TCGEN05_TILE | {"tma_store": 1},
+    ),
+    "tcgen05, one tile of columns": (
+        TCGEN05,
+        S(matmul(137, 23, 328, dtype=BF16, b_transposed=True)),
+        TCGEN05_TILE | {"tile_m": 256},
     ),
     "wgmma, everything": (
         WGMMA,

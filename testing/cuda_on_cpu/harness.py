@@ -327,7 +327,10 @@ def _toolchain() -> str:
     """Everything that every output depends on: the compiler and the files of the runtime."""
     version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
     machine = subprocess.run([COMPILER, "-dumpmachine"], capture_output=True, text=True, check=True).stdout
-    files = (PRELUDE, *(HERE / n for n in ("kernel_table.h", "runtime.h", "runtime.cpp", "fiber.h", "fragments.h")))
+    files = (
+        PRELUDE,
+        *(HERE / n for n in ("kernel_table.h", "runtime.h", "runtime.cpp", "fiber.h", "fragments.h", "tcgen05.h")),
+    )
     return "\n".join([version, machine, *(path.read_text() for path in files)])
 
 

@@ -272,6 +272,11 @@ __device__ __forceinline__ T gc_warp_min(T value) {
   return value;
 }
 
+__device__ __forceinline__ bool gc_elect_one() {
+  gc_runtime_warp_exchange("gc_elect_one", 0, 0);
+  return gc_runtime_lane() == 0;
+}
+
 // ---- barriers of a part of the block --------------------------------------------------------------
 
 __device__ __forceinline__ void gc_named_barrier(int number, int threads) { gc_runtime_named_barrier(number, threads); }
@@ -610,6 +615,60 @@ __device__ __forceinline__ void gc_stmatrix_x4(void* shared_row, unsigned r0, un
     unsigned char* row = static_cast<unsigned char*>(gc_exchange("gc_stmatrix_x4", shared_row, 8 * i + lane / 4));
     *reinterpret_cast<unsigned*>(row + lane % 4 * 4) = elements[i];
   }
+}
+
+// ---- tcgen05 --------------------------------------------------------------------------------------
+// Products are carried out when somebody sees the phase of a barrier complete at which they arrive; loaded sums are poison until
+// the wait.
+
+__device__ __forceinline__ void gc_tcgen05_alloc(unsigned* shared_address, unsigned columns) {
+  gc_runtime_tcgen05_alloc(shared_address, columns);
+}
+
+__device__ __forceinline__ void gc_tcgen05_free(unsigned address, unsigned columns) { gc_runtime_tcgen05_free(address, columns); }
+
+__device__ __forceinline__ void gc_tcgen05_fence_before() { gc_runtime_tcgen05_fence_before(); }
+
+__device__ __forceinline__ void gc_tcgen05_fence_after() { gc_runtime_tcgen05_fence_after(); }
+
+__device__ __forceinline__ unsigned long long gc_tcgen05_operand(const void* shared_tile) {
+  const unsigned long long start = gc_runtime_shared_offset(shared_tile) >> 4;
+  return start | 1ull << 16 | 64ull << 32 | 1ull << 46 | 2ull << 61;
+}
+
+__device__ __forceinline__ constexpr unsigned gc_tcgen05_instruction(unsigned format, int m, int n) {
+  return 1u << 4 | format << 7 | format << 10 | (unsigned)(n / 8) << 17 | (unsigned)(m / 16) << 24;
+}
+
+template <int m, int n>
+__device__ __forceinline__ void gc_tcgen05_f16(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  gc_runtime_tcgen05(2, sums, a, b, gc_tcgen05_instruction(0, m, n), add);
+}
+
+template <int m, int n>
+__device__ __forceinline__ void gc_tcgen05_bf16(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  gc_runtime_tcgen05(2, sums, a, b, gc_tcgen05_instruction(1, m, n), add);
+}
+
+template <int m, int n>
+__device__ __forceinline__ void gc_tcgen05_tf32(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  gc_runtime_tcgen05(4, sums, a, b, gc_tcgen05_instruction(2, m, n), add);
+}
+
+__device__ __forceinline__ void gc_tcgen05_commit(unsigned long long* barrier) { gc_runtime_tcgen05_commit(barrier); }
+
+__device__ __forceinline__ void gc_tcgen05_commit_multicast(unsigned long long* barrier, unsigned short ranks) {
+  gc_runtime_tcgen05_commit_multicast(barrier, ranks);
+}
+
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_load(float* values, unsigned from) {
+  gc_runtime_tcgen05_load(columns, values, from);
+}
+
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_wait_load(float* values) {
+  gc_runtime_tcgen05_wait_load(values);
 }
 
 // ---- clusters and programmatic launch -------------------------------------------------------------

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -107,6 +108,8 @@ struct Sums {  // accumulators in flight: their memory is poisoned, their number
   std::vector<uint32_t> values;
 };
 
+#include "tcgen05.h"
+
 struct Block;
 
 struct Thread : GcThread {
@@ -129,6 +132,7 @@ struct Thread : GcThread {
   size_t wgmmas_called;
   int wgmma_groups;
   bool wgmma_fenced;
+  TensorThread tensor;
   // Atomics without effect, by address, and the largest number at one address, since `progress` was `looked_at`.
   std::map<const volatile void*, int> vain_looks;
   int most_looks;
@@ -158,6 +162,7 @@ struct Mbarrier {
   bool from_afar, before;  // whether threads of other blocks arrived in this phase, and in the previous one
   unsigned cluster_phase;  // the cluster phase in which it was initialised
   std::vector<TmaLoad> loads;
+  std::vector<Commit> commits;
   char sync[2];  // addresses for ThreadSanitizer, by parity
 };
 
@@ -202,6 +207,7 @@ struct Block {
   std::map<unsigned long long*, Mbarrier> mbarriers;
   std::vector<std::vector<Wgmma>> wgmmas;  // by warpgroup
   std::vector<Registers> registers;        // by warpgroup
+  TensorMemory tensor;
   int free_registers;                      // released by setmaxnreg and not yet acquired
   NamedBarrier named_barriers[NAMED_BARRIERS];
   unsigned barrier_phase;
@@ -346,6 +352,11 @@ void end_block(Block& block) {
   poison(block.dynamic_shared, dynamic_shared_bytes);
   for (const auto& [address, barrier] : block.mbarriers)
     if (!barrier.loads.empty()) fail("the block has exited while TMA loads are on their way to it: wait for them");
+  if (!block.tensor.allocated.empty())
+    fail("the block has exited with %u columns of tensor memory allocated: gc_tcgen05_free",
+         block.tensor.allocated.front().count);
+  for (const Tcgen05& product : block.tensor.asked)
+    if (!product.done) fail("the block has exited while products of tcgen05 are under way: wait for them");
   bool takes = false, gives = false;
   for (size_t group = 0; group < block.registers.size(); ++group)
     for (const RegisterChange& change : block.registers[group].changes) {
@@ -368,6 +379,7 @@ void run_kernel_forever() {
     __tsan_release(&block_sync[(blocks_started + 1) & 1]);
     if (!self.stores.empty()) fail("exits while a TMA store reads its shared memory: wait for it");
     if (!self.wgmmas.empty()) fail("exits with wgmma in flight: wait for them");
+    if (!self.tensor.loads.empty()) fail("exits with loads of tensor memory in flight: gc_tcgen05_wait_load");
     self.state = State::DONE;
     Warp& warp = warp_of(self);
     --warp.alive;
@@ -562,6 +574,7 @@ void start_block(Block& block, uint3 index, unsigned rank) {
   block.wgmmas.assign((block_threads + WARPGROUP - 1) / WARPGROUP, {});
   block.registers.assign(block.wgmmas.size(), Registers{first_registers, {}});
   block.free_registers = 0;
+  block.tensor.reset();
   for (NamedBarrier& barrier : block.named_barriers) barrier = NamedBarrier{};
   poison(block.dynamic_shared, dynamic_shared_bytes);
   block.async_view.assign(block.dynamic_shared, block.dynamic_shared + dynamic_shared_bytes);
@@ -573,6 +586,7 @@ void start_block(Block& block, uint3 index, unsigned rank) {
     thread.groups_committed = thread.store_groups = thread.wgmma_groups = 0;
     thread.wgmmas_called = thread.register_changes = 0;
     thread.wgmma_fenced = false;
+    thread.tensor = TensorThread{};
     thread.sums.clear();
     thread.vain_looks.clear();
     thread.most_looks = 0;
@@ -797,14 +811,18 @@ void land(Block& block, const TmaLoad& load) {
   });
 }
 
+void end_products(const Commit& commit);
+
 // Ends the phase if nothing is missing. The bytes become visible at this moment.
 void complete_phase(Block& block, Mbarrier& b) {
   if (!phase_can_complete(b)) return;
   const unsigned parity = b.phase & 1;
   __tsan_acquire(&b.sync[parity]);
   for (const TmaLoad& load : b.loads) land(block, load);
+  for (const Commit& commit : b.commits) end_products(commit);
   __tsan_release(&b.sync[parity]);
   b.loads.clear();
+  b.commits.clear();
   b.expected = 0;
   b.pending = b.count;
   b.before = b.from_afar;
@@ -834,25 +852,24 @@ double element_value(GcElement element, const unsigned char* at) {
   return 0;
 }
 
-void require_landed(const char* which, size_t start, size_t end) {
-  const Block& block = *running->block;
-  if (end > dynamic_shared_bytes) fail("wgmma: operand %s ends past the shared memory, at byte %zu", which, end);
+void require_landed(const char* what, const Block& block, const char* which, size_t start, size_t end) {
+  if (end > dynamic_shared_bytes) fail("%s: operand %s ends past the shared memory, at byte %zu", what, which, end);
   for (const auto& [address, barrier] : block.mbarriers)
     for (const TmaLoad& load : barrier.loads) {
       const size_t at = (size_t)(load.destination - block.dynamic_shared);
       if (at < end && start < at + load.bytes)
-        fail("wgmma: operand %s is on its way still: nobody has seen the phase of its mbarrier complete", which);
+        fail("%s: operand %s is on its way still: nobody has seen the phase of its mbarrier complete", what, which);
     }
 }
 
-// The rows of an operand, by its descriptor, as the async proxy sees them.
-std::vector<unsigned char> operand(const char* which, unsigned long long descriptor, int rows) {
-  const Block& block = *running->block;
-  const size_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
-  if (descriptor >> 62 != 1) fail("wgmma: operand %s is not described with the 128-byte swizzle", which);
+// 32 bytes of the rows of a K-major operand with the 128-byte swizzle, as the async proxy sees them. `start` and `stride`, from 8
+// rows to the next 8, are bytes of shared memory.
+std::vector<unsigned char> rows_at(const char* what, const Block& block, const char* which, size_t start, size_t stride,
+                                   int rows) {
   if (start % ROW_BYTES + 32 > ROW_BYTES || (start & 0x380))
-    fail("wgmma: operand %s starts at byte %zu, within a pattern of the swizzle", which, start);
-  require_landed(which, start, start / ROW_BYTES * ROW_BYTES + (size_t)((rows + 7) / 8 - 1) * stride + 8 * ROW_BYTES);
+    fail("%s: operand %s starts at byte %zu, within a pattern of the swizzle", what, which, start);
+  const size_t last = (size_t)((rows + 7) / 8 - 1) * stride;
+  require_landed(what, block, which, start, start / ROW_BYTES * ROW_BYTES + last + 8 * ROW_BYTES);
   std::vector<unsigned char> found((size_t)rows * 32);
   for (int row = 0; row < rows; ++row)
     for (int half = 0; half < 32; half += 16) {  // the swizzle moves 16 bytes as a unit
@@ -860,6 +877,24 @@ std::vector<unsigned char> operand(const char* which, unsigned long long descrip
       memcpy(&found[(size_t)(row * 32 + half)], block.async_view.data() + swizzled(at, ROW_BYTES), 16);
     }
   return found;
+}
+
+// For ThreadSanitizer: such rows are read.
+void watch_rows(const Block& block, size_t start, size_t stride, int first, int rows) {
+  for (int row = first; row < first + rows; ++row)
+    for (size_t byte = 0; byte < 32; byte += 16) {
+      const size_t at = start + (size_t)(row / 8) * stride + (size_t)(row % 8 * ROW_BYTES) + byte;
+      __tsan_read_range(block.dynamic_shared + swizzled(at, ROW_BYTES), 16);
+    }
+}
+
+size_t start_of(unsigned long long descriptor) { return (descriptor & 0x3fff) << 4; }
+size_t stride_of(unsigned long long descriptor) { return (descriptor >> 32 & 0x3fff) << 4; }
+
+// The rows of an operand, by its descriptor, as the async proxy sees them.
+std::vector<unsigned char> operand(const char* which, unsigned long long descriptor, int rows) {
+  if (descriptor >> 62 != 1) fail("wgmma: operand %s is not described with the 128-byte swizzle", which);
+  return rows_at("wgmma", *running->block, which, start_of(descriptor), stride_of(descriptor), rows);
 }
 
 // Byte of an operand that is contiguous along its columns: panels of 64, blocks of 8 rows of depth (CuTe, make_gmma_desc of
@@ -877,7 +912,7 @@ std::vector<unsigned char> turned_operand(const char* which, unsigned long long 
   const size_t start = (descriptor & 0x3fff) << 4;
   if (descriptor >> 62 != 1) fail("wgmma: operand %s is not described with the 128-byte swizzle", which);
   if (start & 0x3ff) fail("wgmma: operand %s starts at byte %zu, within a pattern of the swizzle", which, start);
-  require_landed(which, start, turned_at(descriptor, 15, columns - 1) / 1024 * 1024 + 1024);
+  require_landed("wgmma", block, which, start, turned_at(descriptor, 15, columns - 1) / 1024 * 1024 + 1024);
   std::vector<unsigned char> found((size_t)columns * 32);
   for (int column = 0; column < columns; ++column)
     for (int row = 0; row < 16; ++row)
@@ -900,17 +935,9 @@ std::vector<double> numbers(GcElement element, const std::vector<unsigned char>&
 void watch_operands(const Wgmma& call) {
   if (running->linear % WARP != 0) return;
   const Block& block = *running->block;
-  const auto watch = [&](unsigned long long descriptor, int first, int rows) {
-    const size_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
-    for (int row = first; row < first + rows; ++row)
-      for (size_t byte = 0; byte < 32; byte += 16) {
-        const size_t at = start + (size_t)(row / 8) * stride + (size_t)(row % 8 * ROW_BYTES) + byte;
-        __tsan_read_range(block.dynamic_shared + swizzled(at, ROW_BYTES), 16);
-      }
-  };
   if (!call.turned) {
-    watch(call.a, running->linear % WARPGROUP / WARP * 16, 16);
-    watch(call.b, 0, call.columns);
+    watch_rows(block, start_of(call.a), stride_of(call.a), running->linear % WARPGROUP / WARP * 16, 16);
+    watch_rows(block, start_of(call.b), stride_of(call.b), 0, call.columns);
     return;
   }
   for (int row = 0; row < 16; ++row)
@@ -953,6 +980,88 @@ bool is_poison(const void* start, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i)
     if (p[i] != (unsigned char)(GC_POISON >> (i % 2 * 8))) return false;
   return true;
+}
+
+// ---- tcgen05 --------------------------------------------------------------------------------------
+
+// The allocation that has the columns, which this thread has to know of.
+const TensorColumns& columns_at(const char* what, unsigned first, unsigned count) {
+  const Thread& self = *running;
+  for (const TensorColumns& held : self.block->tensor.allocated) {
+    if (first < held.first || first + count > held.first + held.count) continue;
+    if (held.warp != self.linear / WARP && (held.fenced == 0 || held.fenced > self.tensor.seen))
+      fail("%s: the allocation is another warp's, and no fences are around the barrier between", what);
+    return held;
+  }
+  fail("%s: columns %u to %u of tensor memory are not allocated", what, first, first + count - 1);
+}
+
+// An operand's rows by its descriptor: PTX ISA, "Shared memory descriptor".
+std::vector<unsigned char> tensor_operand(const Block& block, const char* which, unsigned long long descriptor, int rows) {
+  if ((descriptor >> 46 & 3) != 1) fail("tcgen05: the descriptor of operand %s is not of version 1", which);
+  if (descriptor >> 61 != 2) fail("tcgen05: operand %s is not described with the 128-byte swizzle", which);
+  if (descriptor >> 48 & 0x1fff) fail("tcgen05: the descriptor of operand %s has a base offset, or a mode", which);
+  return rows_at("tcgen05", block, which, start_of(descriptor), stride_of(descriptor), rows);
+}
+
+void watch_product(const Block& block, const Tcgen05& product) {
+  watch_rows(block, start_of(product.a), stride_of(product.a), 0, product.rows);
+  watch_rows(block, start_of(product.b), stride_of(product.b), 0, product.columns);
+}
+
+// What the instruction's descriptor says: PTX ISA, "Instruction descriptor".
+Tcgen05 described(int bytes, unsigned instruction) {
+  const unsigned format = instruction >> 7 & 7, rows = (instruction >> 24 & 31) * 16, columns = (instruction >> 17 & 63) * 8;
+  if ((instruction >> 4 & 3) != 1) fail("tcgen05: the instruction's descriptor does not ask for sums of f32");
+  if ((instruction >> 10 & 7) != format || format > 2 || (format == 2) != (bytes == 4))
+    fail("tcgen05: operands of formats %u and %u, of %d bytes", format, instruction >> 10 & 7, bytes);
+  if (instruction & 0xe081e04fu) fail("tcgen05: the instruction's descriptor %#x has bits that are not emulated", instruction);
+  if ((rows != 64 && rows != 128) || columns == 0 || columns > 256 || columns % (rows == 128 ? 16 : 8))
+    fail("tcgen05: a product of %u x %u", rows, columns);
+  const GcElement elements[] = {GcElement::F16, GcElement::BF16, GcElement::TF32};
+  Tcgen05 product = {};
+  product.element = elements[format];
+  product.rows = (int)rows;
+  product.columns = (int)columns;
+  return product;
+}
+
+void multiply(Block& block, Tcgen05& product) {
+  if (product.a_bytes != tensor_operand(block, "a", product.a, product.rows) ||
+      product.b_bytes != tensor_operand(block, "b", product.b, product.columns))
+    fail("tcgen05: an operand changed in shared memory before the product was done");
+  const std::vector<double> rows = numbers(product.element, product.a_bytes), cols = numbers(product.element, product.b_bytes);
+  const int depth = depth_of(product.element);
+  for (int row = 0; row < product.rows; ++row)
+    for (int column = 0; column < product.columns; ++column) {
+      uint32_t& word = block.tensor.at(lane_of_row(product.rows, row), product.first_column + (unsigned)column);
+      const float before = product.add ? (float)gc_f32_value(word) : 0.0f;
+      // taken to add as sm_90 does: all products of a depth step at once, with two bits more than f32
+      const float total = gc_block_sum(before, &rows[(size_t)(row * depth)], &cols[(size_t)(column * depth)], depth, 2);
+      memcpy(&word, &total, sizeof total);
+    }
+  product.done = true;
+  product.a_bytes = product.b_bytes = {};
+}
+
+void end_products(const Commit& commit) {
+  Block& block = cluster[(size_t)commit.block];
+  TensorMemory& memory = block.tensor;
+  ++memory.events;
+  for (size_t i = 0; i < commit.count && i < memory.asked.size(); ++i) {
+    Tcgen05& product = memory.asked[i];
+    if (product.thread != commit.thread) continue;
+    if (product.done) {  // another barrier has told of it
+      __tsan_acquire(&product.sync);
+      continue;
+    }
+    watch_product(block, product);
+    __tsan_release(&product.sync);
+    const Unwatched scope;
+    multiply(block, product);
+    for (int column = 0; column < product.columns; ++column)
+      memory.ended[product.first_column + (unsigned)column] = memory.events;
+  }
 }
 
 // ---- the launch -----------------------------------------------------------------------------------
@@ -1226,7 +1335,7 @@ void gc_runtime_mbarrier_init(unsigned long long* barrier, unsigned count) {
   gc_runtime_shared_offset(barrier);
   if (count == 0 || count >= 1u << 20) fail("gc_mbarrier_init: %u arrivals", count);
   *barrier = MBARRIER_WORD;
-  running->block->mbarriers[barrier] = Mbarrier{count, count, 0, 0, false, false, false, cluster_phase, {}, {}};
+  running->block->mbarriers[barrier] = Mbarrier{count, count, 0, 0, false, false, false, cluster_phase, {}, {}, {}};
 }
 
 void gc_runtime_mbarrier_invalidate(unsigned long long* barrier) {
@@ -1482,6 +1591,147 @@ void gc_runtime_wgmma_wait(int pending) {
     memcpy(sums.acc, sums.values.data(), bytes);
   }
   self.sums.swap(still);
+}
+
+void gc_runtime_tcgen05_alloc(unsigned* shared_address, unsigned columns) {
+  const char* const what = "gc_tcgen05_alloc";
+  Thread& self = *running;
+  TensorMemory& memory = self.block->tensor;
+  const unsigned long long asked = (unsigned long long)(uintptr_t)shared_address * 1024 + columns;
+  if (columns < 32 || columns > TENSOR_COLUMNS || (columns & (columns - 1))) fail("%s: %u columns", what, columns);
+  gc_runtime_require_shared(what, shared_address, 4);
+  if (gc_runtime_warp_exchange(what, asked, 0) != asked) fail("%s: lanes of a warp ask for different columns", what);
+  self.tensor.unfenced_alloc = true;
+  if (gc_runtime_lane() == 0) {
+    if (memory.gave_up) fail("%s: the block has given up the right to allocate", what);
+    memory.gave_up = true;
+    const unsigned first = TENSOR_COLUMNS - columns;  // not 0, which a kernel could take for granted
+    memory.allocated.push_back({first, columns, self.linear / WARP, 0});
+    __tsan_func_entry(__builtin_return_address(0));
+    __tsan_write_range(shared_address, sizeof *shared_address);
+    __tsan_func_exit();
+    *shared_address = first;
+    ++progress;
+  }
+  gc_runtime_warp_exchange(what, asked, 0);
+}
+
+void gc_runtime_tcgen05_free(unsigned address, unsigned columns) {
+  const char* const what = "gc_tcgen05_free";
+  Thread& self = *running;
+  TensorMemory& memory = self.block->tensor;
+  const unsigned long long asked = address * 1024ull + columns;
+  if (gc_runtime_warp_exchange(what, asked, 0) != asked) fail("%s: lanes of a warp free different columns", what);
+  for (size_t t = 0; t < block_threads; ++t) {
+    const Thread& other = threads_of(*self.block)[t];
+    if (!other.tensor.loads.empty()) fail("%s: a thread's loads are in flight: gc_tcgen05_wait_load", what);
+    if (other.tensor.unfenced_loads && other.linear / WARP != self.linear / WARP)
+      fail("%s: a thread of another warp has loaded, and no gc_tcgen05_fence_before has followed", what);
+  }
+  if (memory.left > self.tensor.seen) fail("%s: gc_tcgen05_fence_after has not followed the others' loads", what);
+  for (const Tcgen05& product : memory.asked)
+    if (!product.done) fail("%s: products are under way: wait for them", what);
+  gc_runtime_warp_exchange(what, asked, 0);
+  if (gc_runtime_lane() != 0) return;
+  columns_at(what, address, columns);
+  for (size_t i = 0; i < memory.allocated.size(); ++i)
+    if (memory.allocated[i].first == address && memory.allocated[i].count == columns) {
+      memory.allocated.erase(memory.allocated.begin() + (std::ptrdiff_t)i);
+      poison(memory.words.data(), memory.words.size() * sizeof memory.words[0]);
+      return;
+    }
+  fail("%s: %u columns at %u are not what was allocated", what, columns, address);
+}
+
+void gc_runtime_tcgen05_fence_before() {
+  Thread& self = *running;
+  TensorMemory& memory = self.block->tensor;
+  if (self.tensor.unfenced_alloc)
+    for (TensorColumns& held : memory.allocated)
+      if (held.warp == self.linear / WARP) held.fenced = ++memory.events;
+  if (self.tensor.unfenced_loads) memory.left = ++memory.events;
+  self.tensor.unfenced_alloc = self.tensor.unfenced_loads = false;
+}
+
+void gc_runtime_tcgen05_fence_after() { running->tensor.seen = running->block->tensor.events; }
+
+void gc_runtime_tcgen05(int bytes, unsigned sums, unsigned long long a, unsigned long long b, unsigned instruction, bool add) {
+  Thread& self = *running;
+  Tcgen05 product = described(bytes, instruction);
+  if (sums >> 16) fail("tcgen05: sums from lane %u on", sums >> 16);
+  columns_at("tcgen05", sums, (unsigned)product.columns);
+  for (size_t t = 0; t < block_threads; ++t)
+    if (!threads_of(*self.block)[t].tensor.loads.empty()) fail("tcgen05: sums are asked for while a thread loads others");
+  product.thread = self.linear;
+  product.first_column = sums;
+  product.add = add;
+  product.a = a;
+  product.b = b;
+  __tsan_func_entry(__builtin_return_address(0));
+  watch_product(*self.block, product);
+  __tsan_func_exit();
+  const Unwatched scope;
+  product.a_bytes = tensor_operand(*self.block, "a", a, product.rows);
+  product.b_bytes = tensor_operand(*self.block, "b", b, product.columns);
+  self.block->tensor.asked.push_back(product);
+}
+
+static void commit_products(const char* what, Block& block, unsigned long long* barrier) {
+  Thread& self = *running;
+  arrive_at(what, block, barrier, 0);
+  const Unwatched scope;
+  block.mbarriers.at(barrier).commits.push_back({(int)self.block->rank, self.linear, self.block->tensor.asked.size()});
+}
+
+void gc_runtime_tcgen05_commit(unsigned long long* barrier) { commit_products("gc_tcgen05_commit", *running->block, barrier); }
+
+void gc_runtime_tcgen05_commit_multicast(unsigned long long* barrier, unsigned ranks) {
+  const unsigned long long offset = gc_runtime_shared_offset(barrier);
+  if (ranks == 0) fail("gc_tcgen05_commit_multicast: for no block of the cluster");
+  for (unsigned rank = 0; ranks >> rank; ++rank) {
+    if (!(ranks >> rank & 1)) continue;
+    Block& block = block_of_rank(rank);
+    commit_products("gc_tcgen05_commit_multicast", block,
+                    reinterpret_cast<unsigned long long*>(block.dynamic_shared + offset));
+  }
+}
+
+void gc_runtime_tcgen05_load(int columns, float* values, unsigned from) {
+  const char* const what = "gc_tcgen05_load";
+  Thread& self = *running;
+  TensorMemory& memory = self.block->tensor;
+  const unsigned lane = from >> 16, column = from & 0xffff;
+  if (gc_runtime_warp_exchange(what, from, 0) != from) fail("%s: lanes of a warp load from different addresses", what);
+  if (lane / 32 != (unsigned)(self.linear / WARP % 4) || lane % 16)
+    fail("%s: lane %u, which warp %d does not reach so", what, lane, self.linear / WARP);
+  columns_at(what, column, (unsigned)columns);
+  for (const Tcgen05& product : memory.asked)
+    if (!product.done && product.first_column < column + (unsigned)columns &&
+        column < product.first_column + (unsigned)product.columns)
+      fail("%s: its sums are not done: nobody has seen the phase of a barrier complete at which they arrive", what);
+  for (unsigned i = column; i < column + (unsigned)columns; ++i)
+    if (memory.ended[i] > self.tensor.seen) fail("%s: gc_tcgen05_fence_after has not followed the end of its products", what);
+  TensorLoad load = {values, std::vector<uint32_t>((size_t)columns / 2)};
+  const int mine = gc_runtime_lane();
+  for (int i = 0; i < columns / 2; ++i)
+    load.words[(size_t)i] = memory.at((int)lane + mine / 4 + i / 2 % 2 * 8, column + (unsigned)(i / 4 * 8 + mine % 4 * 2 + i % 2));
+  self.tensor.unfenced_loads = true;
+  poison(values, load.words.size() * sizeof load.words[0]);
+  self.tensor.loads.push_back(load);
+}
+
+void gc_runtime_tcgen05_wait_load(float* values) {
+  Thread& self = *running;
+  gc_runtime_warp_exchange("gc_tcgen05_wait_load", 0, 0);
+  bool found = self.tensor.loads.empty();  // an earlier wait was for all
+  for (const TensorLoad& load : self.tensor.loads) {
+    found = found || load.values == values;
+    if (!is_poison(load.values, load.words.size() * sizeof load.words[0]))
+      fail("gc_tcgen05_wait_load: sums were written while they are loaded");
+    deposit(load.values, load.words.data(), load.words.size() * sizeof load.words[0]);
+  }
+  if (!found) fail("gc_tcgen05_wait_load: the values are not those of a load in flight");
+  self.tensor.loads.clear();
 }
 
 void gc_runtime_setmaxnreg(const char* which, int registers) {

@@ -95,6 +95,17 @@ void gc_runtime_wgmma_commit();
 void gc_runtime_wgmma_wait(int pending);
 void gc_runtime_setmaxnreg(const char* which, int registers);
 
+void gc_runtime_tcgen05_alloc(unsigned* shared_address, unsigned columns);
+void gc_runtime_tcgen05_free(unsigned address, unsigned columns);
+void gc_runtime_tcgen05_fence_before();
+void gc_runtime_tcgen05_fence_after();
+// `bytes`: of an element, as the instruction's kind has them.
+void gc_runtime_tcgen05(int bytes, unsigned sums, unsigned long long a, unsigned long long b, unsigned instruction, bool add);
+void gc_runtime_tcgen05_commit(unsigned long long* barrier);
+void gc_runtime_tcgen05_commit_multicast(unsigned long long* barrier, unsigned ranks);
+void gc_runtime_tcgen05_load(int columns, float* values, unsigned from);
+void gc_runtime_tcgen05_wait_load(float* values);
+
 unsigned gc_runtime_cluster_rank();
 void gc_runtime_cluster_sync();
 const void* gc_runtime_cluster_address(const void* address, unsigned rank);

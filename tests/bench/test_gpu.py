@@ -760,7 +760,12 @@ def test_the_cases_are_distinct_kernels_of_all_engines_with_constant_weights_and
     assert len({k.digest for k in found.values()}) == len(found)
     assert any(k.constants for k in found.values())
     assert {getattr(k.body, "math", "strict") for k in found.values()} == {"strict", "tf32", "3xtf32"}
-    kinds = [cuda.manifest("sm_90a").features, opencl.manifest("mali").features, frozenset({"amd", "mfma"})]
+    kinds = [
+        cuda.manifest("sm_90a").features,
+        cuda.manifest("sm_100").features,
+        opencl.manifest("mali").features,
+        frozenset({"amd", "mfma"}),
+    ]
     reached = {f.title for k in found.values() for features in kinds for f in engines_of(k, features)}
     assert reached == set(FAMILIES)
 

@@ -25,11 +25,13 @@ static size_t __cvta_generic_to_shared(const void* address) {
 
 #include <cute/tensor.hpp>
 
+#include <cute/atom/copy_traits_sm100.hpp>
 #include <cute/atom/copy_traits_sm75.hpp>
 #include <cute/atom/copy_traits_sm90.hpp>
 #include <cute/atom/copy_traits_sm90_im2col.hpp>
 #include <cute/atom/copy_traits_sm90_tma.hpp>
 #include <cute/atom/mma_atom.hpp>
+#include <cute/atom/mma_traits_sm100.hpp>
 #include <cute/atom/mma_traits_sm75.hpp>
 #include <cute/atom/mma_traits_sm80.hpp>
 #include <cute/atom/mma_traits_sm90_gmma.hpp>
@@ -206,6 +208,63 @@ static std::string descriptors(int start) {
   return text(found);
 }
 
+// ---- tcgen05 --------------------------------------------------------------------------------------
+
+template <class T, int m, int n>
+static auto tcgen05_operation() {
+  using Operation = conditional_t<sizeof(T) == 4, SM100_MMA_TF32_SS<T, T, float, m, n, UMMA::Major::K, UMMA::Major::K>,
+                                  SM100_MMA_F16BF16_SS<T, T, float, m, n, UMMA::Major::K, UMMA::Major::K>>;
+  return Operation{};
+}
+
+// The descriptors of an operand of 128 rows, or of 64 columns, that starts at a byte of shared memory: each step in depth.
+template <class T, bool is_b>
+static std::string tcgen05_descriptors(int start) {
+  const auto slice = make_tiled_mma(tcgen05_operation<T, 128, 64>()).get_slice(0);
+  constexpr int rows = is_b ? 64 : 128;
+  const auto smem = tile_to_shape(UMMA::Layout_K_SW128_Atom<T>{}, Shape<Int<rows>, Int<128 / sizeof(T)>>{});
+  const auto memory = make_tensor(make_smem_ptr(reinterpret_cast<T*>(shared + start)), smem);
+  Numbers found;
+  const auto print = [&](const auto& fragment) {
+    for (int step = 0; step < size<2>(fragment); ++step)
+      found.push_back((long long)(*(fragment.data() + fragment.layout()(0, 0, step))).desc_);
+  };
+  if constexpr (is_b) print(slice.make_fragment_B(slice.partition_B(memory)));
+  else print(slice.make_fragment_A(slice.partition_A(memory)));
+  return text(found);
+}
+
+template <class T, int m, int n>
+static std::string tcgen05_instruction() {
+  return std::to_string(UMMA::make_instr_desc<T, T, float, m, n, UMMA::Major::K, UMMA::Major::K>().desc_);
+}
+
+// The address in tensor memory of each sum, row by row.
+template <int m, int n>
+static std::string tensor_memory() {
+  const auto sums = UMMA::tmem_frg_1sm<float>::make(Shape<Shape<Int<m>, Int<n>>, _1, _1>{});
+  Numbers found;
+  for (int row = 0; row < m; ++row)
+    for (int column = 0; column < n; ++column)
+      found.push_back(sums.layout()(make_coord(make_coord(row, column), 0, 0)));
+  return text(found);
+}
+
+// Of each thread and each of its values of a load, the lane and the column.
+template <class Operation>
+static std::string tensor_load() {
+  using Traits = Copy_Traits<Operation>;
+  typename Traits::DstLayout values;
+  Numbers found;
+  for (int thread = 0; thread < size<0>(values); ++thread)
+    for (int value = 0; value < size<1>(values) / 32; ++value) {
+      const int bit = typename Traits::ValID{}(values(thread, value * 32));
+      found.push_back(bit / TMEM::DP_b{});
+      found.push_back(bit % TMEM::DP_b{} / 32);
+    }
+  return text(found);
+}
+
 // ---- tensor maps ----------------------------------------------------------------------------------
 
 // The coordinates of each tile's first element, innermost axis first.
@@ -309,6 +368,16 @@ static void of_stored(const std::string& type) {
   answers["store " + type + " 32"] = tiled<SM90_TMA_STORE, T, 32, 64>;
 }
 
+template <class T>
+static void of_tcgen05(const std::string& type) {
+  answers["tcgen05 descriptors " + type + " a"] = [](const Numbers& n) { return tcgen05_descriptors<T, false>((int)n[0]); };
+  answers["tcgen05 descriptors " + type + " b"] = [](const Numbers& n) { return tcgen05_descriptors<T, true>((int)n[0]); };
+  fixed("tcgen05 instruction " + type + " 64 16", tcgen05_instruction<T, 64, 16>);
+  fixed("tcgen05 instruction " + type + " 64 96", tcgen05_instruction<T, 64, 96>);
+  fixed("tcgen05 instruction " + type + " 128 48", tcgen05_instruction<T, 128, 48>);
+  fixed("tcgen05 instruction " + type + " 128 256", tcgen05_instruction<T, 128, 256>);
+}
+
 // Operations by what the prelude calls them, with the name of CuTe's struct.
 #define FRAGMENTS(name, operation) fixed("mma " name, [] { return mma<operation>(#operation); })
 #define MATRICES(name, operation) fixed(name, [] { return copy<operation>(#operation); })
@@ -339,6 +408,14 @@ int main() {
   of_type<int8_t>("i8");
   of_stored<half_t>("f16");
   of_stored<float>("f32");
+  of_tcgen05<half_t>("f16");
+  of_tcgen05<bfloat16_t>("bf16");
+  of_tcgen05<tfloat32_t>("tf32");
+  fixed("tensor memory 64", tensor_memory<64, 64>);
+  fixed("tensor memory 128", tensor_memory<128, 64>);
+  fixed("tensor load 16", tensor_load<SM100_TMEM_LOAD_16dp256b2x>);
+  fixed("tensor load 32", tensor_load<SM100_TMEM_LOAD_16dp256b4x>);
+  fixed("tensor load 64", tensor_load<SM100_TMEM_LOAD_16dp256b8x>);
   answers["load bf16 128"] = tiled<SM90_TMA_LOAD, bfloat16_t, 128, 128>;
 
   // what follows the operands of wgmma: sums are kept, operands neither negated nor, where it can be, transposed

@@ -31,7 +31,7 @@ from tests import nvrtc
 from tests.cuda_on_cpu.cute import ABSENT, Cute, include_folders
 from tests.cuda_on_cpu.kernel_files import PRELUDE_CUDA, broken, kernel_text
 
-if not (INCLUDE := include_folders()):
+if not include_folders():
     pytest.skip(ABSENT, allow_module_level=True)
 
 LANES, GROUP = 32, 128  # threads of a warp, of a warpgroup
@@ -57,11 +57,6 @@ WGMMAS = {  # the instruction, elements in memory, the sums
 }
 COLUMNS = (8, 16, 32, 48, 64, 96, 128, 192, 256)
 ROW = 128  # bytes of a row of an operand of wgmma
-
-
-@pytest.fixture(scope="module")
-def cute(tmp_path_factory: pytest.TempPathFactory) -> Cute:
-    return Cute(INCLUDE, tmp_path_factory.mktemp("cute"))
 
 
 @pytest.fixture(scope="module")

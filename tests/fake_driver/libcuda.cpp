@@ -673,6 +673,7 @@ Status describe(Map& map, void* result, unsigned type, unsigned rank, void* addr
   }
   if (rank > 1 && strides[0] < extents[0] * size) return INVALID_VALUE;
   if (!inside(device_memory, (uintptr_t)address, reach)) return INVALID_VALUE;
+  if (device.version <= 13010 && reach < 131072) map.im2col |= 1u << 21;  // as drivers do by mistake, until CUDA 13.1
   map.address = (uintptr_t)address, map.type = type, map.rank = rank, map.swizzle = swizzle, map.promotion = promotion;
   return OK;
 }

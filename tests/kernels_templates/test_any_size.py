@@ -20,6 +20,8 @@ from testing.any_size_cases import CASES, SIZES, at, source_at
 from testing.cuda_on_cpu.harness import compile_many
 from testing.kernels import random_inputs
 from testing.launches import launched
+from testing.tcgen05_kernels import TARGET as BLACKWELL
+from testing.tcgen05_kernels import TILE as TCGEN05_TILE
 from testing.template_cases import spread
 from testing.tolerance import assert_matches
 from testing.wgmma_kernels import TARGET as HOPPER
@@ -27,6 +29,7 @@ from testing.wgmma_kernels import TILE
 from tests import nvrtc
 
 CUDA = cuda.manifest("sm_80")
+BY_TMA = {"wgmma": 160, "tcgen05": 192}  # work-items: one warp loads besides, and with tcgen05 another multiplies
 GOLDEN = {  # engine: case, schedule
     "loops": ("add_relu_multiples", {"threads": 256, "vector": 4, "items": 1}),
     "loops/transpose": ("transposed", {"tile": 32, "threads": 256}),
@@ -74,6 +77,7 @@ GOLDEN = {  # engine: case, schedule
         },
     ),
     "contraction/wgmma": ("matmul_f16_by_rows", TILE | {"overlap": 1, "multicast": 1}),
+    "contraction/tcgen05": ("matmul_f16_by_rows", TCGEN05_TILE | {"overlap": 1, "multicast": 1}),
     "attention/mma": ("attention_f16_causal", {"warps": 1, "tile_n": 64, "splits": 1}),
     "attention/wgmma": ("attention_f16_causal", {"consumers": 1, "tile_n": 64, "stages": 2, "overlap": 1}),
     "scatter": ("scatter", {"line_items": 8, "part_items": 4, "parts": 1, "vector": 4}),
@@ -85,7 +89,7 @@ def rendered(case, target):
     """A source with the default schedule of each engine, and with another schedule."""
     kernel, found = CASES[case], []
     for family in engines_of(kernel, target.features):
-        few = target.with_limits(threads=160 if family.engine == "wgmma" else 128).limits  # it has a producer as well
+        few = target.with_limits(threads=BY_TMA.get(family.engine, 128)).limits
         schedules = [
             dict(family.default(family.problem(kernel), target.limits).numbers),
             *spread(kernel, few, 1, seed=2, family=family),
@@ -155,17 +159,17 @@ def test_one_source_in_cuda_is_right_at_every_size(case):
         )
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_nvrtc_compiles_them(arch):
     for case in CASES:
         for source in rendered(case, cuda.manifest(arch))[::2]:
-            nvrtc.compile(cuda.prelude() + source.text, arch)
+            nvrtc.compile(cuda.prelude() + source.text, cuda.compiled_for(source.text, arch))
 
 
 @pytest.mark.parametrize("engine", GOLDEN)
 def test_the_text_for_any_size_is_the_golden_one(engine, golden):
     case, schedule = GOLDEN[engine]
-    known = {"mma": CUDA, "wgmma": HOPPER}
+    known = {"mma": CUDA, "wgmma": HOPPER, "tcgen05": BLACKWELL}
     target = known.get(engine.partition("/")[2], opencl.manifest("generic"))
     suffix = "cl" if target.language == "opencl" else "cu"
 

@@ -24,7 +24,7 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.targets import cuda, opencl
 from testing import opencl_device
-from testing.cases.row_statistics import CASES, MMA, SIMT, TILE, WARPS, WGMMA, S, residual
+from testing.cases.row_statistics import CASES, MMA, SIMT, TCGEN05, TILE, WARPS, WGMMA, S, residual
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
 from testing.kernels import matmul, random_inputs, with_inverse_rms, with_row_statistics
 from testing.launches import in_any_order, launched
@@ -35,7 +35,12 @@ from testing.wgmma_kernels import constant_b, one_result
 from tests.cuda_on_cpu.kernel_files import broken
 from tests.schedules_together import assert_agrees
 
-TARGETS = {SIMT: cuda.manifest("sm_80"), MMA: cuda.manifest("sm_80"), WGMMA: cuda.manifest("sm_90a")}
+TARGETS = {
+    SIMT: cuda.manifest("sm_80"),
+    MMA: cuda.manifest("sm_80"),
+    WGMMA: cuda.manifest("sm_90a"),
+    TCGEN05: cuda.manifest("sm_100"),
+}
 
 
 def to_tf32(x):
@@ -234,11 +239,15 @@ ARRIVALS = {  # if work-groups share rows: how they synchronise, the flag, and h
         "batch * 3 + first_row / 64, 3) == 3",
     ),
     "wgmma, everything": ("gc_named_barrier(1, 256);", "*last_of_rows", "first_row / 128, 1) == 1"),
+    "tcgen05": ("gc_named_barrier(1, 128);", "*last_of_rows", "first_row / 64, 2) == 2"),
+    "tcgen05, split": ("gc_named_barrier(1, 128);", "*last_of_rows", "(first_row / 64) * 8 + rank, 1) == 1"),
+    "tcgen05, tma store": ("gc_named_barrier(1, 128);", "*last_of_rows", "batch * 3 + first_row / 64, 2) == 2"),
 }
 ALONE = {  # if a work-group stores whole rows: how its work-items synchronise
     "simt, one tile of columns": "__syncthreads();",
     "mma, depth shared": "__syncthreads();",
     "wgmma, one tile of columns": "gc_named_barrier(1, 256);",
+    "tcgen05, one tile of columns": "gc_named_barrier(1, 256);",
     "wgmma, split, one tile of columns": "gc_named_barrier(1, 128);",
     "wgmma, tma store, one tile of columns": "gc_named_barrier(1, 256);",
     "wgmma, b for two, one tile of columns": "gc_named_barrier(1, 128);",
@@ -258,11 +267,14 @@ def arrival(text, heading):
 
 
 def tma_calls(name):
-    _, kernel, schedule = CASES[name]
+    family, kernel, schedule = CASES[name]
     if not schedule.get("tma_store"):
         return []
     store = f"gc_tma_store_{3 if kernel.body.batch else 2}d"
-    return ["gc_fence_proxy_async", "gc_named_barrier", store, "gc_tma_store_commit", "gc_tma_store_wait<0>"]
+    meet = ["gc_named_barrier"]
+    if family is TCGEN05:
+        meet = ["gc_tcgen05_fence_before", *meet, "gc_tcgen05_fence_after", "gc_tcgen05_free"]
+    return ["gc_fence_proxy_async", *meet, store, "gc_tma_store_commit", "gc_tma_store_wait<0>"]
 
 
 @pytest.mark.parametrize("name", ARRIVALS)
@@ -422,7 +434,7 @@ def test_rows_are_numpy_s_by_the_default_for_pocl(shape):
 # ---- engines, spaces ----
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a", "sm_100"])
 @pytest.mark.parametrize("dtype", [F16, F32])
 def test_the_schedule_that_is_ranked_first_spills_nothing(arch, dtype):
     target = cuda.manifest(arch)
@@ -454,7 +466,7 @@ def test_sums_of_other_work_groups_are_read_part_by_part_where_all_warps_stay(ar
     assert cuda.resources(log)["k0"].spilt == 0
 
 
-@pytest.mark.parametrize("family", [SIMT, MMA, WGMMA], ids=lambda f: f.engine)
+@pytest.mark.parametrize("family", [SIMT, MMA, WGMMA, TCGEN05], ids=lambda f: f.engine)
 @pytest.mark.parametrize("columns", [40, 771])
 def test_many_schedules_are_told_together_what_each_is_told_alone(family, columns):
     assert_agrees(S(matmul(197, columns, 72, dtype=F16, b_transposed=True)), family, TARGETS[family])

@@ -8,12 +8,13 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import environment
 from gpucomp.targets import cuda, opencl
 
-TARGETS = [cuda.manifest("sm_90a"), opencl.manifest("mali"), opencl.manifest("gfx90a")]
+TARGETS = [cuda.manifest("sm_90a"), cuda.manifest("sm_100"), opencl.manifest("mali"), opencl.manifest("gfx90a")]
 STAGES = dict.fromkeys(FAMILIES, 3) | {
     "contraction/simt": 6,
     "contraction/mma": 8,
     "contraction/gemv": 5,
     "contraction/wgmma": 6,
+    "contraction/tcgen05": 6,
     "attention/simt": 8,
     "attention/mma": 8,
     "attention/wgmma": 8,

@@ -139,9 +139,10 @@ def test_nothing_to_compute_has_the_default():
 
 
 def test_tensor_cores_are_chosen_where_there_are_some():
-    half = matmul(512, 512, 512, dtype=F16)
+    half = dataclasses.replace(matmul(512, 512, 512, dtype=F16), constants=frozenset({1}))
 
-    for arch, engines in {"sm_75": {"mma"}, "sm_80": {"mma"}, "sm_90a": {"mma", "wgmma"}}.items():
+    units = {"sm_75": {"mma"}, "sm_80": {"mma"}, "sm_90a": {"mma", "wgmma"}, "sm_100": {"tcgen05"}}
+    for arch, engines in units.items():
         target = resolve(f"cuda:{arch}")
         assert choose(half, engines_of(half, target.features), target.limits, target.device).family.engine in engines
         strict = choose(KERNEL, engines_of(KERNEL, target.features), target.limits, target.device)

@@ -92,6 +92,9 @@ CONTRACTIONS = {title for title in GPU if title.startswith("contraction/")}
     [
         ("kernels_templates/contraction/simt/kernel.j2", {"contraction/simt"}),
         ("kernels_templates/contraction/wgmma/space.py", {"contraction/wgmma"}),
+        ("kernels_templates/contraction/tcgen05/emit.py", {"contraction/tcgen05"}),
+        ("kernels_templates/contraction/tma_space.py", {"contraction/wgmma", "contraction/tcgen05"}),
+        ("kernels_templates/contraction/tma_tiles.j2", {"contraction/wgmma", "contraction/tcgen05"}),
         ("kernels_templates/attention/wgmma/emit.py", {"attention/wgmma"}),
         ("kernels_templates/attention/rows.j2", {"attention/mma", "attention/wgmma"}),
         (

@@ -157,6 +157,32 @@ def test_ptx_is_kept_where_it_is_of_use_to_newer_devices(arch, kept, tmp_path):
         assert all(b".target sm_75" in found[name] and found[name].endswith(b"\0") for name in kept[1:])
 
 
+def by_tcgen05(target):
+    """A kernel with an instruction that sm_100 itself does not have, only its family."""
+    text = 'extern "C" __global__ void k0(float* x) { gc_tcgen05_fence_after(); x[threadIdx.x] = 1.0f; }'
+    return KernelSource("k0", "cuda", text, Geometry((1, 1, 1), (32, 1, 1)))
+
+
+def test_a_kernel_of_sm_100_s_family_is_compiled_for_it_and_others_are_for_all_newer_devices(tmp_path):
+    target = cuda.manifest("sm_100")
+    for _ in range(2):  # compiled, then from the cache
+        own = cuda.members({"k0.cubin": by_tcgen05(target)}, target, KernelCache(tmp_path))
+        other = cuda.members({"k0.cubin": source_for(target)}, target, KernelCache(tmp_path))
+
+        assert sorted(own) == ["k0.cubin"]
+        assert sorted(other) == ["k0.cubin", "k0.ptx"]
+    assert "for 'sm_100f'" in cuda.compile_source(by_tcgen05(target), target)[1]
+    assert "for 'sm_100'" in cuda.compile_source(source_for(target), target)[1]
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_120"])
+def test_no_other_architecture_compiles_it(arch):
+    target = cuda.manifest(arch)
+
+    with pytest.raises(KernelBuildError, match="tcgen05"):
+        cuda.compile_source(by_tcgen05(target), target)
+
+
 def with_helper(name, factor, items=1):
     """A kernel that calls a helper, of the same name in every text, at its own number; items meet where there are more."""
     meeting = "  barrier(CLK_LOCAL_MEM_FENCE);\n" if items > 1 else ""

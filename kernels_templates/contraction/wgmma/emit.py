@@ -1,291 +1,31 @@
-"""Text and tensor maps for the ``wgmma`` engine: the loads of the producer, and the epilogue."""
+"""Text for the ``wgmma`` engine: warpgroups multiply, and have the sums in registers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpucomp.codegen.c.arguments import Argument, Arguments, highest, plain, told
-from gpucomp.codegen.c.banks import best_exchange, half_offset
-from gpucomp.codegen.c.epilogue import epilogue
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.row_statistics import emit_tail, tail_scratch
-from gpucomp.codegen.c.text import modulo, over, plus, remainder, times
-from gpucomp.codegen.c.tma import map_of_a, map_of_b, map_of_result
-from gpucomp.errors import ScheduleError
-from gpucomp.expr.core import index, var
-from gpucomp.ir.size import at_most, is_one
-from gpucomp.ir.types import I32, DType
+from gpucomp.codegen.c.text import plus
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.forms.convolution import Pixels
-from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
-from gpucomp.kernels_templates.contraction.wgmma.types import kind_of
+from gpucomp.kernels_templates.contraction.tma_emit import Sums, emit_tiles
+from gpucomp.kernels_templates.contraction.tma_space import TileProblem
+from gpucomp.kernels_templates.contraction.tma_types import kind_of
 
 if TYPE_CHECKING:
-    from gpucomp.kernels_templates.contraction.wgmma.space import WgmmaProblem, WgmmaSchedule, WgmmaSizes
+    from gpucomp.kernels_templates.contraction.wgmma.space import WgmmaSchedule, WgmmaSizes
+
+ROWS = 64  # rows per block of sums
 
 
 def emit_wgmma(
-    kernel: Kernel[Contraction], printer: CPrinter, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: WgmmaSchedule, p: TileProblem, derived: WgmmaSizes
 ) -> Mapping[str, Any]:
     """What ``kernels_templates/contraction/wgmma/kernel.j2`` reads; each hook is described there."""
-    body = kernel.body
-    a, b, c, kind = form_of_a(kernel), matrix_of(kernel, "b"), result_matrix(kernel), kind_of(kernel)
-    if not a or not b or kind is None:
-        reason = next((r for r in (a, b) if not r), "its types are not multiplied by wgmma")
-        raise ScheduleError(f"{kernel.label or kernel.family}: {reason}", code="GPC8001")
-    instruction, element = kind
-    maps = [
-        map_of_a(a, element, derived.load_m, derived.tile_k),
-        map_of_b(b, element, derived.load_n, derived.tile_k, max(1, p.taps)),
-    ]
-    batch = var("batch", plain(p.batch)) if p.batch > 1 else index(0)
-    if s.tma_store and isinstance(c, Matrix):
-        maps.append(map_of_result(c, ROWS, derived.piece))
-        found = epilogue(kernel, printer, batch, 2, f"sums[{LANE}]", into="out")
-    else:
-        acc = f"sums[{LANE if derived.out_vector > 1 else 0}]"
-        runs = s.tile_m // s.splits * s.tile_n // derived.out_vector
-        few = runs <= derived.early_runs
-        found = epilogue(kernel, printer, batch, derived.out_vector, acc, fetched_early=few)
-    tail = emit_tail(kernel, printer, p, GROUP * s.consumers, s.tile_m // s.splits, derived.tiles_n)
+    held = Sums(s.consumers, derived.blocks, warp_rows=16, block_rows=ROWS, box_rows=ROWS)
+    mine = f"id / 128 * {derived.blocks * ROWS * 128}" if s.consumers > 1 else 0
     return {
-        **tail,
-        "scratch": tail_scratch(printer, tail),
-        "tensor_maps": tuple(maps),
-        "maps": ("map_a", "map_b", "map_c")[: len(maps)],
-        "programmatic": bool(s.overlap),
-        "instruction": instruction,
-        "acc_type": printer.dialect.value_type(body.acc.dtype),
-        "pair_type": "int2" if body.acc.dtype is I32 else "float2",
-        "zero": printer.dialect.literal(0, body.acc.dtype),
-        "index": printer.dialect.index_type(highest(p.m + 2 * s.tile_m, p.n + 2 * s.tile_n, p.batch) + 1),
-        **_tile(s, p, derived),
-        **_tail_place(s, p, derived),
-        **_work_group(s, derived),
-        **_producer(a, b, printer.arguments, s, p, derived),
-        **(_pieces(printer, c, s.tile_n, derived) if s.tma_store and isinstance(c, Matrix) else {}),
-        "row_lines": found.row_lines,
-        "store": found.store,
-        "early": found.early,
-        "early_count": found.early_count,
-        "runs": _runs(s, p, derived, early=bool(found.early)),
-        **_halves(printer, body.acc.dtype, s.tile_n, derived),
+        **emit_tiles(kernel, printer, s, p, derived, held, kind_of(kernel)),
+        "zero": printer.dialect.literal(0, kernel.body.acc.dtype),
+        "my_rows": plus(f"shared + stage * {derived.stage_bytes}", mine),
     }
-
-
-def _work_group(s: WgmmaSchedule, derived: WgmmaSizes) -> dict[str, Any]:
-    """The roles of threads, and the steps of the depth that each work-group takes.
-
-    accumulators   names of a thread's sums, one per block
-    my_thread      the thread's number in its warpgroup
-    my_line        the first row of its staged sums
-    workers_meet   a barrier of the consumers; ``all_meet``: of all threads
-    """
-    workers, split = GROUP * s.consumers, s.splits > 1
-    several, rows = s.consumers > 1, derived.blocks * ROWS
-    cluster = "2, 1, 1" if s.multicast else f"1, {s.splits}, 1" if split else ""
-    begin, end = ("first_step", "last_step") if split else ("0", str(derived.steps))
-    return {
-        "workers": workers,
-        "cluster": f"__cluster_dims__({cluster}) " if cluster else "",
-        "begin": begin,
-        "end": end,
-        "early_stages": f"{end} - {begin} < {s.stages} ? {end} - {begin} : {s.stages}"
-        if split
-        else min(s.stages, derived.steps),
-        "steps_done": "step - first_step" if split else "step",
-        "accumulators": [f"acc{block}" for block in range(derived.blocks)] if derived.blocks > 1 else ["acc"],
-        "my_rows": plus(f"shared + stage * {derived.stage_bytes}", f"id / 128 * {rows * 128}" if several else 0),
-        "my_thread": "id % 128" if several else "id",
-        "my_line": f"id / 128 * {rows} + id % 128 / 32 * 16" if derived.blocks > 1 else "id / 32 * 16",
-        "my_barrier": "2 + id / 128" if several else "2",
-        "workers_meet": f"gc_named_barrier(1, {workers})",
-        "all_meet": "gc_cluster_sync()" if s.multicast else "__syncthreads()",
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """How consumers read the staged sums: in runs of neighbouring columns of one row."""
-
-    count: int
-    trips: int  # runs per thread
-    local_row: str  # row of run ``i`` in the tile
-    local_column: str
-    col: str  # the number of the run along the columns of the result
-    inside: str  # whether this run exists
-
-
-def _runs(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes, *, early: bool) -> Runs:
-    """With ``early`` all threads make the same number of trips; the last trip may find no run."""
-    width, workers = derived.out_vector, GROUP * s.consumers
-    per_row, rows = s.tile_n // width, s.tile_m // s.splits
-    count = rows * per_row
-    return Runs(
-        count=count,
-        trips=-(-count // workers),
-        local_row=plus(f"rank * {rows}" if s.splits > 1 else 0, over("i", per_row)),
-        local_column=times(modulo("i", per_row), width) if width == 1 or per_row == 1 else f"i % {per_row} * {width}",
-        col=f"(first_column + local_column) / {width}" if width > 1 else "first_column + local_column",
-        inside=f"row < {p.m} && col < {p.n // width}" + (f" && i < {count}" if early and count % workers else ""),
-    )
-
-
-def _halves(printer: CPrinter, dtype: DType, tile_n: int, derived: WgmmaSizes) -> Mapping[str, Any]:
-    """How a thread accesses a run of eight staged sums: where it writes and reads the first half (banks.py)."""
-    copy, width = printer.dialect.copy, derived.out_vector
-    terms = best_exchange(tile_n // 8, derived.pitch) if width == 8 else ()
-    sums_copy = copy("sums", "from", dtype, width)
-    if terms:
-        sums_copy = copy("sums", "from + first_half", dtype, 4) + copy("sums + 4", "from + (first_half ^ 4)", dtype, 4)
-    left = half_offset(terms, {"c": "j / 4", "row": "line"})
-    return {
-        "sums_copy": sums_copy,
-        "left_at": f"(id % 4 * 2 ^ {left})" if terms else "id % 4 * 2",
-        "first_half": half_offset(terms, {"c": f"i % {tile_n // 8}", "row": "local_row"}) if terms else "",
-        "part_at": "(first ^ first_half)" if terms else "first",
-    }
-
-
-ROWS = 64  # rows per block of sums
-GROUP = 128  # threads of a warpgroup
-# by bytes of a row: the text that is combined, by exclusive or, with a chunk's number
-SWIZZLES = {128: "line % 8", 64: "line / 2 % 4", 32: "line / 4 % 2"}
-
-
-def _pieces(printer: CPrinter, c: Matrix, tile_n: int, derived: WgmmaSizes) -> dict[str, Any]:
-    """Text for stores by TMA.
-
-    first_chunk   bytes from a row's start to what a thread writes of columns 0 to 7, or 0 to 15 with stmatrix
-    together      groups of eight columns that it writes at once
-    """
-    is_half, swizzle = c.dtype.nbytes == 2, SWIZZLES.get(derived.piece_bytes)
-    chunk = "id % 32 / 16" if is_half else "id % 4 / 2"
-    moved = f"({chunk} ^ {swizzle}) * 16" if swizzle else f"{chunk} * 16"
-    return {
-        "out_type": printer.dialect.storage_type(c.dtype),
-        "block_bytes": ROWS * tile_n * c.dtype.nbytes,
-        "together": 2 if is_half else 1,
-        "first_chunk": moved if is_half else f"{moved} + id % 2 * 8",
-    }
-
-
-def _tile(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes) -> dict[str, str]:
-    """The start of the work-group's tile. Tiles are walked row by row; pairs along the rows are neighbours."""
-    if s.multicast == 1:
-        row, column, pairs = (
-            over("tile / 2", derived.tiles_n),
-            modulo("tile / 2", derived.tiles_n),
-            derived.tiles_m // 2,
-        )
-        row = f"{remainder(row, pairs)} * 2 + tile % 2" if p.batch > 1 and pairs > 1 else _moved_on(row, pairs)
-    else:
-        row, column = over("tile", derived.tiles_n), modulo("tile", derived.tiles_n)
-        row = modulo(row, derived.tiles_m) if p.batch > 1 or derived.tiles_m == 1 else row
-    return {
-        "first_row": times(row, s.tile_m),
-        "first_column": times(column, s.tile_n),
-        "in_batch": over("tile", derived.tiles_n * derived.tiles_m),
-    }
-
-
-def _tail_place(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes) -> dict[str, str]:
-    """The first row that the work-group stores, and the number of its rows among all parts of rows."""
-    tile_of_rows = plus(
-        times("batch", derived.tiles_m) if p.batch > 1 else 0,
-        over("first_row", s.tile_m) if derived.tiles_m > 1 else 0,
-    )
-    if s.splits == 1:
-        return {"tail_row": "first_row", "tail_number": tile_of_rows}
-    first = plus("first_row", f"rank * {s.tile_m // s.splits}")
-    return {"tail_row": first, "tail_number": plus(times(tile_of_rows, s.splits), "rank")}
-
-
-def _moved_on(row: str, pairs: int | Argument) -> str:
-    return "tile % 2" if pairs == 1 else f"{row} * 2 + tile % 2"
-
-
-def _producer(
-    a: Matrix | Pixels, b: Matrix, arguments: Arguments, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes
-) -> dict[str, Any]:
-    """Statements of the producer.
-
-    first_lines     run once: where the pixels start
-    step_lines      run once per step: where the step is
-    load_a, load_b  the loads of a step. Each work-group of a cluster loads one half of an operand that they share
-    wait_empty      waits until the ring has room
-    """
-    shares_a, shares_b = s.multicast == 2, s.multicast == 1
-    to_a = f"to + rank * {derived.load_m * 128}" if shares_a else "to"
-    to_b = f"to + {s.tile_m * 128}" + (f" + rank * {derived.load_n * 128}" if shares_b else "")
-    first_row = f"(first_row + rank * {derived.load_m})" if shares_a else "first_row"
-    first_column = f"first_column + rank * {derived.load_n}" if shares_b else "first_column"
-    waits = {"wait_empty": f"gc_mbarrier_wait{'_cluster' if s.multicast else ''}(empty + stage, parity);"}
-    if isinstance(a, Matrix):
-        depth = f"step * {derived.tile_k}" if derived.steps > 1 else "0"
-        return {
-            "first_lines": [],
-            "step_lines": [],
-            "load_a": _matrix_load(to_a, "map_a", depth, first_row.strip("()"), a, shares_a),
-            "load_b": _matrix_load(to_b, "map_b", depth, first_column, b, shares_b),
-            **waits,
-        }
-    columns, per_tap = a.window[1], derived.steps_per_tap
-    tap = "step" if per_tap == 1 else "tap"
-    channel = "0" if per_tap == 1 else f"step % {per_tap} * {derived.tile_k}"
-    step_lines = [f"const int tap = step / {per_tap};"] if p.taps > 1 and per_tap > 1 else []
-    offsets = [
-        _scaled(f"{tap} % {columns}" if a.window[0] > 1 else tap, a.dilations[1]) if columns > 1 else "0",
-        _scaled(f"{tap} / {columns}" if columns > 1 else tap, a.dilations[0]) if a.window[0] > 1 else "0",
-    ]
-    load_b = (
-        _load("3d", to_b, "map_b", [channel, tap, first_column], shares_b)
-        if p.taps > 1
-        else _matrix_load(to_b, "map_b", channel, first_column, b, shares_b)
-    )
-    pixel = [channel, "first_w", "first_h", "0" if is_one(a.image[0]) else "first_n", *offsets]
-    return {
-        "first_lines": _first_pixel(a, arguments, first_row),
-        "step_lines": step_lines,
-        "load_a": _load("im2col_4d", to_a, "map_a", pixel, shares_a),
-        "load_b": load_b,
-        **waits,
-    }
-
-
-def _first_pixel(a: Pixels, arguments: Arguments, first: str) -> list[str]:
-    """Where the pixels of the row ``first`` start: in which image, and at which pixel of it."""
-    (oh, ow), (several, *_) = a.out, (not is_one(n) for n in a.image)
-    image = [f"const int first_n = {over(first, told(arguments, oh * ow))};"] if several else []
-    line, column = over(first, told(arguments, ow)), "0" if at_most(ow, 1) else remainder(first, told(arguments, ow))
-    row = line if not several else "0" if at_most(oh, 1) else remainder(line, told(arguments, oh))
-    lines = [
-        f"const int first_{name} = {_moved(_scaled(text, step), start)};"
-        for name, text, step, start in zip("wh", (column, row), a.steps[::-1], a.first[::-1], strict=True)
-    ]
-    return [*lines, *image]
-
-
-def _matrix_load(to: str, name: str, depth: str, span: str, form: Matrix, shared: bool) -> str:
-    if form.has_batch:
-        return _load("3d", to, name, [depth, span, "batch"], shared)
-    return _load("2d", to, name, [depth, span], shared)
-
-
-def _load(form: str, to: str, name: str, at: list[str], shared: bool) -> str:
-    """One load into the stage of this work-group, or of both."""
-    suffix, ranks = ("_multicast", ", 3") if shared else ("", "")
-    return f"gc_tma_load_{form}{suffix}({to}, &{name}, full + stage, {', '.join(at)}{ranks});"
-
-
-def _scaled(text: str, factor: int) -> str:
-    return text if factor == 1 or text == "0" else f"{text} * {factor}"
-
-
-def _moved(text: str, by: int) -> str:
-    if text == "0":
-        return str(by)
-    return text if by == 0 else f"{text} {'-' if by < 0 else '+'} {abs(by)}"

@@ -1,6 +1,6 @@
 """Parameters of the contraction family's ``wgmma`` engine (sm_90a): TMA tiles, a ring of stages, clusters.
 
-Tiles are 128 bytes deep, the span of the swizzle. The producer is one warp. That suffices for 128 x 192 with one
+The producer is one warp. That suffices for 128 x 192 with one
 consumer and for 128 x 256 with two. For larger tiles the producer is a warpgroup, which gives registers to the
 consumers (``setmaxnreg``).
 """
@@ -8,55 +8,47 @@ consumers (``setmaxnreg``).
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import least, most
-from gpucomp.expr.core import Load, walk
-from gpucomp.ir.size import Size, at_most, is_zero
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.forms.convolution import Pixels
-from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
-from gpucomp.kernel.forms.operand import count
-from gpucomp.kernel.forms.row_statistics import TailProblem, has_tail, tail_problem
-from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.geometry import Geometry
-from gpucomp.kernel.packing import Digit, Packing
-from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.kernel.sizes import Sizes, Tunables, tunable
+from gpucomp.kernel.sizes import Tunables, tunable
 from gpucomp.kernels_templates.contraction.row_statistics import (
-    FLAG_BYTES,
     tail_counter_bytes,
     tail_cycles,
     tail_registers,
     tail_work,
 )
+from gpucomp.kernels_templates.contraction.tma_space import (
+    DEPTH_BYTES,
+    EARLY_TRIPS,
+    GROUP,
+    TileProblem,
+    TileSizes,
+    early,
+    not_by_tiles,
+    packing,
+    problem,
+    tile_objections,
+    tile_sizes,
+)
+from gpucomp.kernels_templates.contraction.tma_types import kind_of, operand_dtypes
 from gpucomp.kernels_templates.contraction.wgmma.emit import emit_wgmma
-from gpucomp.kernels_templates.contraction.wgmma.types import kind_of, operand_dtypes
-from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import (
-    MAX_GROUPS,
     WARP,
     Family,
     Work,
     can_run,
     remembered,
-    too_many_groups,
     worthwhile_splits,
 )
 
-DEPTH_BYTES = 128
-GROUP = 128  # threads of a warpgroup
-EARLY_TRIPS = 8  # most runs of a consumer's thread whose residuals are fetched together
-PAD = 8  # floats after a staged row, so that the rows of a fragment start in different banks
-BARRIER_BYTES = 16  # barriers of a stage: full and empty
-MOST_BESIDE = 2 * 256  # rows or columns of tiles past the end
 COLUMNS = (8, 16, 32, 48, 64, 96, 128, 192, 256)
 SPLITS = (1, 2, 4, 8)
 INSTRUCTION_REGISTERS = 26  # registers that ptxas needs besides an instruction's sums
 TRADES = {2: (40, 232), 3: (32, 160)}  # by number of consumers: registers of the producer and of a consumer
-SWIZZLE_BYTES, SWIZZLE_ROWS = 128, 8  # the longest row that is swizzled; rows after which the pattern repeats
 
 
 class WgmmaSchedule(Tunables):
@@ -73,135 +65,32 @@ class WgmmaSchedule(Tunables):
     tma_store: int = tunable((0, 1), "1: the tensor memory accelerator stores the result from shared memory")
 
 
-class WgmmaProblem(TailProblem):
-    """Sizes of the contraction, and what TMA loads and stores."""
-
-    batch: int
-    m: int
-    k: int
-    taps: int  # parts of the depth that im2col loads bring one at a time; 0 for a matrix
-    element_bytes: int  # bytes of an operand's element
-    out_wide: int  # most columns of one store
-    b_known: int  # 1: b is a constant of the model
-    out_bytes: int  # bytes of a result's element if TMA can store it, otherwise 0
-    out_reads: int  # values that the epilogue loads
-
-
-class WgmmaSizes(Sizes):
-    threads: int
-    tile_k: int  # elements of the depth in 128 bytes
-    steps: int  # tiles along the depth, of all taps
-    steps_per_tap: int  # tiles along a tap's channels
-    steps_per_split: int
+class WgmmaSizes(TileSizes):
     blocks: int  # blocks of 64 rows per consumer
     sums: int  # sums per thread and block
-    load_m: int  # rows of a that one load brings
-    load_n: int  # columns of b that one load brings
-    piece: int  # columns of the result per TMA store
-    piece_bytes: int  # bytes of a row of these
     given: int  # registers of a producer's thread after ``setmaxnreg``
     taken: int  # registers of a consumer's thread after ``setmaxnreg``
-    stage_bytes: int
-    ring: int  # bytes of all stages
-    shared: int  # bytes of shared memory
-    pitch: int  # floats from row to row of staged sums
-    early_runs: int  # most runs of sums whose residuals are fetched together
-    tiles_m: int
-    tiles_n: int
-    tiles: int
-    out_vector: int  # columns per store
 
 
 def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
-    body = kernel.body
     if not {"wgmma", "tma", "cluster"} <= features:
         return "the device has no wgmma"
     if kind_of(kernel) is None:
         a, b = operand_dtypes(kernel)
-        return f"wgmma does not multiply {a} by {b} into {body.acc.dtype} ({body.math})"
-    axes = (*body.batch, *body.m, *body.n, *body.k)
-    if any(is_zero(v.extent) for v in axes):
-        return "there is nothing to multiply"
-    if any(isinstance(v.extent, Size) for v in body.k):
-        return "each run decides the depth"
-    if not all(at_most(1, v.extent) for v in axes):
-        return "in some runs there is nothing to multiply"
-    if not all(at_most(count(group) + MOST_BESIDE, MAX_GROUPS) for group in (body.batch, body.m, body.n)):
-        return "rows and columns are counted with 32 bits"
-    a_form = form_of_a(kernel)
-    if isinstance(a_form, Refusal):
-        return a_form.reason
-    b_form = matrix_of(kernel, "b")
-    if isinstance(b_form, Refusal) and not packable(kernel, "b"):
-        return b_form.reason
-    if count(body.k) * a_form.dtype.nbytes % 16:
-        return f"a depth of {count(body.k)} {a_form.dtype} is not a multiple of 16 bytes"
-    return ""
-
-
-def problem(kernel: Kernel[Contraction]) -> WgmmaProblem:
-    body = kernel.body
-    form, result = form_of_a(kernel), result_matrix(kernel)
-    reads = {node for store in kernel.stores for node in walk(store.value) if isinstance(node, Load)}
-    return WgmmaProblem(
-        batch=count(body.batch),
-        m=count(body.m),
-        n=count(body.n),
-        k=count(body.k),
-        taps=form.taps if isinstance(form, Pixels) else 0,
-        element_bytes=form.dtype.nbytes if isinstance(form, (Matrix, Pixels)) else 4,
-        out_wide=store_width(kernel),
-        b_known=int(packable(kernel, "b")),
-        out_bytes=result.dtype.nbytes if isinstance(result, Matrix) else 0,
-        out_reads=len(reads),
-        **tail_problem(kernel),
-    )
-
-
-def packing(kernel: Kernel[Contraction], s: WgmmaSchedule, p: WgmmaProblem) -> Packing | None:
-    """Columns outermost, depth innermost, as wgmma reads both operands; ``None`` if ``b`` has this layout already."""
-    if isinstance(matrix_of(kernel, "b"), Matrix) or not packable(kernel, "b"):
-        return None
-    batch = (Digit("batch", 1, p.batch),) if p.batch > 1 else ()
-    return Packing("b", (*batch, Digit("span", 1, p.n), Digit("k", 1, p.k)))
+        return f"wgmma does not multiply {a} by {b} into {kernel.body.acc.dtype} ({kernel.body.math})"
+    return not_by_tiles(kernel)
 
 
 @remembered
-def derive(s: WgmmaSchedule, p: WgmmaProblem) -> WgmmaSizes:
-    tile_k = DEPTH_BYTES // p.element_bytes
-    per_tap = -(-(p.k // max(1, p.taps)) // tile_k)
-    steps = per_tap * max(1, p.taps)
-    stage = DEPTH_BYTES * (s.tile_m + s.tile_n)
-    # the result reuses the memory of the ring
-    result = s.tile_m * s.tile_n * p.out_bytes if s.tma_store else 4 * s.tile_m * (s.tile_n + PAD)
-    ring = max(s.stages * stage, result)
-    pair_m, pair_n = 1 + (s.multicast == 1), 1 + (s.multicast == 2)
-    tiles_m, tiles_n = -(-p.m // (s.tile_m * pair_m)) * pair_m, -(-p.n // (s.tile_n * pair_n)) * pair_n
-    piece = math.gcd(s.tile_n, SWIZZLE_BYTES // max(1, p.out_bytes))
+def derive(s: WgmmaSchedule, p: TileProblem) -> WgmmaSizes:
     given, taken = TRADES.get(s.consumers, (0, 0))
     return WgmmaSizes(
         threads=GROUP * s.consumers + (GROUP if s.setmaxnreg else WARP),
-        tile_k=tile_k,
-        steps=steps,
-        steps_per_tap=per_tap,
-        steps_per_split=-(-steps // s.splits),
         blocks=s.tile_m // s.consumers // 64,
         sums=s.tile_n // 2,
-        load_m=s.tile_m // 2 if s.multicast == 2 else s.tile_m,
-        load_n=s.tile_n // 2 if s.multicast == 1 else s.tile_n,
-        piece=piece,
-        piece_bytes=piece * p.out_bytes,
         given=given,
         taken=taken,
-        stage_bytes=stage,
-        ring=ring,
-        shared=ring + BARRIER_BYTES * s.stages + FLAG_BYTES * has_tail(p),
-        pitch=s.tile_n + PAD,
-        early_runs=GROUP * s.consumers * (EARLY_TRIPS if s.consumers == 1 else EARLY_TRIPS // 2),
-        tiles_m=tiles_m,
-        tiles_n=tiles_n,
-        tiles=tiles_m * tiles_n * p.batch,
-        out_vector=math.gcd(p.out_wide, s.tile_n),
+        **tile_sizes(s, p, s.consumers),
     )
 
 
@@ -210,7 +99,7 @@ def accumulators(s: WgmmaSchedule) -> int:
     return s.tile_m // s.consumers // 64 * s.tile_n // 2
 
 
-def registers(s: WgmmaSchedule, p: WgmmaProblem) -> int:
+def registers(s: WgmmaSchedule, p: TileProblem) -> int:
     """An upper bound of the registers that ptxas uses.
 
     They hold the sums with descriptors, barriers and counters, or the epilogue's runs if these need more. Measured over
@@ -237,7 +126,7 @@ def launch_registers(s: WgmmaSchedule, limits: Limits) -> int:
     return min(limits.registers, REGISTER_FILE // 4 // (-(-warps // 4) * WARP) // 8 * 8)
 
 
-def objections(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> Iterator[str]:
+def objections(s: WgmmaSchedule, p: TileProblem, limits: Limits) -> Iterator[str]:
     if s.tile_m % s.consumers or s.tile_m // s.consumers not in (64, 128):
         yield f"{s.consumers} warpgroups do not share {s.tile_m} rows by 64 or 128"
         return
@@ -245,33 +134,14 @@ def objections(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> Iterator[st
         yield f"{s.consumers} warpgroup that multiplies has all the registers it can use already"
         return
     d = derive(s, p)
-    if d.threads > limits.threads:
-        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (needed := registers(s, p)) > (there := registers_there(s, limits)):
         yield f"about {needed} registers per work-item, there are {there}"
     if (needed := s.tile_n // 2 + INSTRUCTION_REGISTERS) > (there := launch_registers(s, limits)):
         yield f"ptxas wants {needed} registers for one wgmma, whatever setmaxnreg adds; a launch has {there}"
-    if d.shared > limits.shared_bytes:
-        yield f"{d.shared} B of shared memory, the device has {limits.shared_bytes} B"
-    yield from too_many_groups(d.tiles)
-    if max(p.m + s.tile_m * (1 + (s.multicast == 1)), p.n + s.tile_n * (1 + (s.multicast == 2))) > MAX_GROUPS:
-        yield f"rows and columns are counted with 32 bits, there are {p.m} and {p.n}"
-    if s.overlap == 2 and not p.b_known:
-        yield "b is the result of another kernel: its tiles cannot be loaded before that kernel ends"
-    if s.multicast and s.splits > 1:
-        yield "a cluster shares the depth or the loads, not both"
-    if s.multicast == 1 and d.load_n % SWIZZLE_ROWS:
-        yield f"half of {s.tile_n} columns of b is not a multiple of {SWIZZLE_ROWS}, after which the swizzle repeats"
-    if s.tma_store:
-        if not p.out_bytes or p.out_wide * p.out_bytes != 16:
-            yield "TMA cannot store the result: not a matrix of f16, bf16 or f32 with rows of whole 16 bytes"
-        if s.splits > 1:
-            yield "the parts of a split sum are added in the order of the rows, not in wgmma's registers"
-        if p.out_bytes == 2 and s.tile_n % 16:
-            yield f"stmatrix takes 16 columns at a time, the tile has {s.tile_n}"
+    yield from tile_objections(s, p, d, limits)
 
 
-def geometry(s: WgmmaSchedule, p: WgmmaProblem) -> Geometry:
+def geometry(s: WgmmaSchedule, p: TileProblem) -> Geometry:
     d = derive(s, p)
     counters = tail_counter_bytes(p.batch * d.tiles_m * s.splits, d.tiles_n, p)
     return Geometry((d.tiles, s.splits, 1), (d.threads, 1, 1), dynamic_shared_bytes=d.shared, counter_bytes=counters)
@@ -293,7 +163,7 @@ OUT_INSTRUCTIONS = 3  # per sum; one less if TMA stores it
 TRIP_CYCLES = 40  # barriers of a stage
 
 
-def cycles(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> float:
+def cycles(s: WgmmaSchedule, p: TileProblem, limits: Limits) -> float:
     d = derive(s, p)
     multiply = s.tile_m * s.tile_n / MULTIPLIER_SHARE
     read = DEPTH_BYTES * (s.tile_m + s.tile_m // 64 * s.tile_n) / SHARED_BYTES_PER_CYCLE
@@ -307,7 +177,7 @@ def cycles(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> float:
     return tail + waves * (START_CYCLES + d.steps_per_split * (max(multiply, read, load) + late) + store + added)
 
 
-def work(s: WgmmaSchedule, p: WgmmaProblem) -> Work:
+def work(s: WgmmaSchedule, p: TileProblem) -> Work:
     """The work of a work-group, for the analytic model.
 
     A consumer's rows are read once from shared memory, columns once for each 64 of its rows.
@@ -339,7 +209,7 @@ def work(s: WgmmaSchedule, p: WgmmaProblem) -> Work:
     )
 
 
-def focus(p: WgmmaProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
+def focus(p: TileProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
     """Everything except ``overlap``, which costs nothing. Loads are shared only if tiles can fill the device."""
     step, results = DEPTH_BYTES // p.element_bytes // 2, p.batch * p.m * p.n
     many = results > 64 * 64 * limits.units
@@ -358,12 +228,7 @@ def focus(p: WgmmaProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
 TILES = ((64, 1, 0), (128, 2, 0), (192, 3, 0), (256, 2, 0), (192, 3, 1), (256, 2, 1))  # rows, consumers, setmaxnreg
 
 
-def early(p: WgmmaProblem) -> int:
-    """The ``overlap`` with the earliest start."""
-    return 2 if p.b_known else 1
-
-
-def default(p: WgmmaProblem, limits: Limits) -> WgmmaSchedule:
+def default(p: TileProblem, limits: Limits) -> WgmmaSchedule:
     """The tile and split that are fastest by the model, with as many stages as fit and as the depth has.
 
     It starts early, by loading the tiles of a constant b. TMA stores the result if the epilogue loads nothing.
@@ -380,7 +245,7 @@ def default(p: WgmmaProblem, limits: Limits) -> WgmmaSchedule:
     return min(best, out, key=lambda s: cycles(s, p, limits)) if can_run(out, objections, p, limits) else best
 
 
-def _clusters(smallest: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> Iterator[WgmmaSchedule]:
+def _clusters(smallest: WgmmaSchedule, p: TileProblem, limits: Limits) -> Iterator[WgmmaSchedule]:
     """``smallest`` with all tiles, and with all ways to share the work within a cluster.
 
     Registers are moved only for tiles that cannot run otherwise. Loads are shared only if there is more than a wave of
@@ -399,7 +264,7 @@ def _clusters(smallest: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> Itera
 MOST_STAGES = 8
 
 
-def _staged(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> WgmmaSchedule | None:
+def _staged(s: WgmmaSchedule, p: TileProblem, limits: Limits) -> WgmmaSchedule | None:
     """The schedule with the most stages that can run and are useful; ``None`` if none can run."""
     steps = derive(s, p).steps_per_split
     if s.splits > 1 and steps < 2:

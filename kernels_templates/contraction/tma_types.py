@@ -1,4 +1,4 @@
-"""The element types that wgmma multiplies."""
+"""The element types that wgmma and tcgen05.mma multiply. tcgen05 has no i8 that all of its devices know (sm_103)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,272 @@
+"""Parameters of the contraction family's ``tcgen05`` engine (sm_100): TMA tiles, a ring of stages, sums in tensor memory.
+
+One block multiplies alone: products that two blocks share (``cta_group::2``), and block-scaled formats, are not used.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.lockstep import least, most
+from gpucomp.ir.types import I8
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.sizes import Tunables, tunable
+from gpucomp.kernels_templates.contraction.row_statistics import (
+    tail_counter_bytes,
+    tail_cycles,
+    tail_registers,
+    tail_work,
+)
+from gpucomp.kernels_templates.contraction.tcgen05.emit import emit_tcgen05
+from gpucomp.kernels_templates.contraction.tma_space import (
+    DEPTH_BYTES,
+    EARLY_TRIPS,
+    GROUP,
+    TileProblem,
+    TileSizes,
+    early,
+    not_by_tiles,
+    packing,
+    problem,
+    tile_objections,
+    tile_sizes,
+)
+from gpucomp.kernels_templates.contraction.tma_types import kind_of, operand_dtypes
+from gpucomp.schedule.space import WARP, Family, Work, can_run, remembered, worthwhile_splits
+
+COLUMNS = (16, 32, 48, 64, 96, 128, 192, 256)
+SPLITS = (1, 2, 4, 8)
+PRODUCT_M = 128  # most rows of one product, and rows that a warpgroup stores
+MOST_CHUNK = 64  # columns that are loaded at once from tensor memory
+TENSOR_COLUMNS = 512  # of a multiprocessor
+DONE_BYTES = 16  # the barrier of all products, and the address in tensor memory
+
+
+class Tcgen05Schedule(Tunables):
+    tile_m: int = tunable((64, 128, 256), "rows of the result per work-group")
+    tile_n: int = tunable(COLUMNS, "columns of the result per work-group")
+    stages: int = tunable((2, 3, 4, 5, 6, 7, 8, 10, 12), "tiles of both operands that are loaded ahead")
+    splits: int = tunable(SPLITS, "work-groups, of one cluster, that share the depth of a tile")
+    overlap: int = tunable((0, 1, 2), "1: starts before the previous launch ends; 2: and loads tiles of a constant b")
+    multicast: int = tunable((0, 1, 2), "two work-groups of a cluster load for both: 1 tiles of b, 2 tiles of a")
+    tma_store: int = tunable((0, 1), "1: the tensor memory accelerator stores the result from shared memory")
+
+
+class Tcgen05Sizes(TileSizes):
+    consumers: int  # warpgroups that store the result
+    products: int  # products beside each other that have the tile's rows
+    product_m: int  # rows of one product
+    product_columns: int  # columns of tensor memory from one product to the next
+    tensor_columns: int  # columns of tensor memory that the work-group allocates
+    blocks: int  # 16 rows each of a warp: those that it stores
+    chunk: int  # columns that are loaded at once from tensor memory
+
+
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
+    if not {"tcgen05", "tma", "cluster"} <= features:
+        return "the device has no tcgen05"
+    a, b = operand_dtypes(kernel)
+    if kind_of(kernel) is None or a is I8:  # sm_103 has no kind::i8
+        return f"tcgen05 does not multiply {a} by {b} into {kernel.body.acc.dtype} ({kernel.body.math})"
+    return not_by_tiles(kernel)
+
+
+def power_of_two(columns: int) -> int:
+    """The least power of two that is not less than ``columns``, up to 256."""
+    return next(size for size in (16, 32, 64, 128, 256) if columns <= size)
+
+
+@remembered
+def derive(s: Tcgen05Schedule, p: TileProblem) -> Tcgen05Sizes:
+    products = 2 if s.tile_m > PRODUCT_M else 1
+    product_m = s.tile_m // products
+    columns = power_of_two(s.tile_n)
+    return Tcgen05Sizes(
+        threads=GROUP * products + 2 * WARP,
+        consumers=products,
+        products=products,
+        product_m=product_m,
+        product_columns=columns,
+        tensor_columns=most(32, columns * products),
+        blocks=product_m // 64,
+        chunk=math.gcd(s.tile_n, MOST_CHUNK),
+        **tile_sizes(s, p, products, DONE_BYTES),
+    )
+
+
+def registers(s: Tcgen05Schedule, p: TileProblem) -> int:
+    """An upper bound of the registers that ptxas uses.
+
+    They hold the sums of two chunks, one of which is on its way, with addresses; or the runs of sums that the epilogue
+    reads, up to eight of them at once, if these need more. Measured over 300 schedules of the kernels in the tests.
+    """
+    d = derive(s, p)
+    chunks = d.blocks * d.chunk // 2 * (2 if s.tile_n > d.chunk else 1)
+    if s.tma_store:
+        stored = chunks + (88 if p.out_reads else 60)
+    else:
+        trips = -(-(s.tile_m // s.splits * s.tile_n // d.out_vector) // (GROUP * d.consumers))
+        runs = 72 + (12 if p.out_wide > 4 else 4) * least(trips, EARLY_TRIPS) + 3 * (s.splits - 1)
+        stored = most(chunks + 60, runs)
+    return most(stored, tail_registers(GROUP * d.consumers, s.tile_m // s.splits, p))
+
+
+def objections(s: Tcgen05Schedule, p: TileProblem, limits: Limits) -> Iterator[str]:
+    d = derive(s, p)
+    if (needed := registers(s, p)) > limits.registers:
+        yield f"about {needed} registers per work-item, there are {limits.registers}"
+    if d.tensor_columns > TENSOR_COLUMNS:
+        yield f"{d.tensor_columns} columns of tensor memory, there are {TENSOR_COLUMNS}"
+    yield from tile_objections(s, p, d, limits)
+
+
+def geometry(s: Tcgen05Schedule, p: TileProblem) -> Geometry:
+    d = derive(s, p)
+    counters = tail_counter_bytes(p.batch * d.tiles_m * s.splits, d.tiles_n, p)
+    return Geometry((d.tiles, s.splits, 1), (d.threads, 1, 1), dynamic_shared_bytes=d.shared, counter_bytes=counters)
+
+
+# ---- the model: cycles of the busiest multiprocessor, as wgmma's. Not measured on a device ----
+
+# products along 128 bytes of depth per multiprocessor and cycle: 4096 f16, 2048 tf32 (data sheet of the B200)
+MULTIPLIER_SHARE = 64
+SHARED_BYTES_PER_CYCLE = 128
+LOAD_BYTES_PER_CYCLE = 40  # of one multiprocessor, from L2, if all of them load
+START_CYCLES = 1500  # launch, barriers, allocation, latency of the first load
+STORE_SHARE = 16  # elements per cycle through shared memory and the epilogue
+CLUSTER_CYCLES = 2000  # two barriers of a cluster and the latency of its reduction
+PAIR_CYCLES = 500  # two work-groups that wait for each other, at the start and later
+TMA_STORE_SHARE = {True: 12, False: 24}  # the same with tma_store, by whether elements are read in pairs
+TRIP_INSTRUCTIONS = 48  # per stage: waits, descriptors, products, arrivals, loads
+OUT_INSTRUCTIONS = 3  # per sum; one less if TMA stores it
+TRIP_CYCLES = 16  # between the products of two stages
+
+
+def multiplied(s: Tcgen05Schedule) -> int:
+    """Sums of a tile as the matrix unit spends time on them: 64 rows take as long as 128."""
+    return int(most(s.tile_m, PRODUCT_M) * s.tile_n)
+
+
+def read_bytes(s: Tcgen05Schedule, d: Tcgen05Sizes) -> int:
+    """Bytes of shared memory that the products of a stage read: columns once for each 128 rows."""
+    return DEPTH_BYTES * (s.tile_m + d.products * s.tile_n)
+
+
+def cycles(s: Tcgen05Schedule, p: TileProblem, limits: Limits) -> float:
+    d = derive(s, p)
+    multiply = multiplied(s) / MULTIPLIER_SHARE
+    read = read_bytes(s, d) / SHARED_BYTES_PER_CYCLE
+    load = DEPTH_BYTES * (d.load_m + d.load_n) / LOAD_BYTES_PER_CYCLE
+    filled = min(s.stages, d.steps_per_split)
+    late = START_CYCLES * max(0.0, 1 - filled / 4) / 4  # fewer than four stages do not hide the latency of loads
+    waves = -(-d.tiles * s.splits // limits.units)
+    store = s.tile_m * s.tile_n / s.splits / (TMA_STORE_SHARE[p.out_reads > 0] if s.tma_store else STORE_SHARE)
+    added = CLUSTER_CYCLES + s.tile_m * s.tile_n / STORE_SHARE if s.splits > 1 else PAIR_CYCLES * (s.multicast > 0)
+    tail = tail_cycles(GROUP * d.consumers, s.tile_m // s.splits, d.tiles_n, p)
+    step = max(multiply, read, load) + late
+    return tail + waves * (START_CYCLES + d.steps_per_split * step + store + added)
+
+
+def work(s: Tcgen05Schedule, p: TileProblem) -> Work:
+    """The work of a work-group, for the analytic model."""
+    d = derive(s, p)
+    out_bytes = s.tile_m * s.tile_n * (p.out_bytes or 4)
+    # sums that pass through shared memory before they are stored
+    staged = out_bytes if s.tma_store else 4 * s.tile_m * s.tile_n
+    sums = d.blocks * s.tile_n // 2 * (OUT_INSTRUCTIONS - s.tma_store)
+    return Work(
+        macs=multiplied(s) * d.tile_k * d.steps_per_split,
+        cache_bytes=DEPTH_BYTES * (d.load_m + d.load_n) * d.steps_per_split,
+        steps=d.steps_per_split,
+        math={2: "f16", 4: "tf32"}[p.element_bytes],
+        out_bytes=out_bytes / s.splits,
+        ahead=s.stages,
+        shared_traffic=d.steps_per_split * (read_bytes(s, d) + d.stage_bytes) + 2 * staged,
+        shared_bytes=d.shared,
+        registers=least(registers(s, p), REGISTER_FILE // d.threads // 8 * 8),
+        instructions=d.steps_per_split * TRIP_INSTRUCTIONS + 4 * d.consumers * sums,
+        chains=s.tile_m // 64 * s.tile_n // 8,
+        step_cycles=TRIP_CYCLES,
+        start_cycles=START_CYCLES / 2 + PAIR_CYCLES * (s.multicast > 0),
+        splits=s.splits,
+        in_cluster=True,
+        joined_bytes=staged,
+        **tail_work(GROUP * d.consumers, s.tile_m // s.splits, d.tiles_n, p),
+    )
+
+
+def focus(p: TileProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """Everything except ``overlap``, which costs nothing. Loads are shared only if tiles can fill the device."""
+    step, results = DEPTH_BYTES // p.element_bytes // 2, p.batch * p.m * p.n
+    many = results > 64 * 64 * limits.units
+    return {
+        "tile_m": (64, 128, 256) if many else (64, 128),
+        "stages": (2, 3, 4, 6, 8),
+        "splits": worthwhile_splits(SPLITS, p.k, step, results, limits),
+        "overlap": (early(p),),
+        "multicast": (0, 1, 2) if many else (0,),
+        "tma_store": (0, 1) if p.out_bytes and p.out_wide * p.out_bytes == 16 else (0,),
+    }
+
+
+def default(p: TileProblem, limits: Limits) -> Tcgen05Schedule:
+    """The tile and split that are fastest by the model, with as many stages as fit and as the depth has.
+
+    It starts early, by loading the tiles of a constant b. TMA stores the result if that is faster.
+    """
+    smallest = Tcgen05Schedule(splits=1, overlap=0, multicast=0, tma_store=0, tile_m=64, tile_n=16, stages=2)
+    tiles = _tiles(smallest.replace(overlap=early(p)), p, limits)
+    candidates = [s for tile in tiles if (s := _staged(tile, p, limits)) is not None]
+    if not candidates:  # too many tiles for a launch, whatever their size; another engine computes it
+        return smallest
+    return min(candidates, key=lambda s: cycles(s, p, limits))
+
+
+def _tiles(smallest: Tcgen05Schedule, p: TileProblem, limits: Limits) -> Iterator[Tcgen05Schedule]:
+    """``smallest`` with all tiles, ways to store them, and ways to share the work within a cluster.
+
+    Loads are shared only if there is more than a wave of tiles.
+    """
+    for tile_m, tile_n, store in itertools.product((64, 128, 256), COLUMNS, (0, 1)):
+        tile = smallest.replace(tile_m=tile_m, tile_n=tile_n, tma_store=store)
+        yield from (tile.replace(splits=splits) for splits in SPLITS)
+        if -(-p.m // tile_m) * -(-p.n // tile_n) * p.batch > limits.units:
+            yield from (tile.replace(multicast=way) for way in (1, 2))
+
+
+MOST_STAGES = 8
+
+
+def _staged(s: Tcgen05Schedule, p: TileProblem, limits: Limits) -> Tcgen05Schedule | None:
+    """The schedule with the most stages that can run and are useful; ``None`` if none can run."""
+    steps = derive(s, p).steps_per_split
+    if s.splits > 1 and steps < 2:
+        return None
+    useful = [n for n in Tcgen05Schedule.choices("stages") if n <= max(2, min(MOST_STAGES, steps))]
+    staged = (s.replace(stages=n) for n in reversed(useful))
+    return next((candidate for candidate in staged if can_run(candidate, objections, p, limits)), None)
+
+
+FAMILY = Family(
+    "contraction",
+    Contraction,
+    Tcgen05Schedule,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "tcgen05",
+    accepts=accepts,
+    work=work,
+    packing=packing,
+    registers=registers,
+    focus=focus,
+    emit=emit_tcgen05,
+    template="contraction/tcgen05/kernel.j2",
+    any_size=True,
+)

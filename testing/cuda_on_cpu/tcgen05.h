@@ -1,0 +1,69 @@
+// Tensor memory and tcgen05 of sm_100: an address space of its own, products that one thread asks for, and their ends.
+// A part of runtime.cpp, in its namespace.
+//
+// What is found beside wrong numbers: columns that are not allocated, or not known to be; an allocation that stays; sums that are
+// read before the phase of a barrier at which their products arrive; a missing fence between that and the read; sums that are
+// used before the wait for their load; operands that change while products read them.
+// Not modelled: more than one block on a multiprocessor that wait for columns; products of two blocks; operands in tensor memory.
+#pragma once
+
+constexpr int TENSOR_LANES = 128;
+constexpr unsigned TENSOR_COLUMNS = 512;
+
+struct Tcgen05 {  // one product; the operands as the thread that asked for it found them
+  int thread;
+  GcElement element;
+  int rows, columns;
+  unsigned first_column;
+  bool add, done;
+  unsigned long long a, b;
+  std::vector<unsigned char> a_bytes, b_bytes;
+  char sync;  // its address is for ThreadSanitizer: its end
+};
+
+struct TensorColumns {  // an allocation
+  unsigned first, count;
+  int warp;         // that allocated it
+  uint64_t fenced;  // the event at which that warp has told others of it; 0: not yet
+};
+
+struct TensorMemory {
+  std::vector<uint32_t> words;  // by lane and column
+  std::vector<uint64_t> ended;  // by column: the event at which its last product ended
+  std::vector<TensorColumns> allocated;
+  bool gave_up;               // the right to allocate
+  std::deque<Tcgen05> asked;  // the elements stay where they are
+  uint64_t events;            // ends of products and fences before synchronisation, so far
+  uint64_t left;              // the event of the last fence after loads
+
+  uint32_t& at(int lane, unsigned column) { return words[(size_t)lane * TENSOR_COLUMNS + column]; }
+
+  void reset() {
+    words.assign(TENSOR_LANES * TENSOR_COLUMNS, GC_POISON | (uint32_t)GC_POISON << 16);
+    ended.assign(TENSOR_COLUMNS, 0);
+    allocated.clear();
+    asked.clear();
+    gave_up = false;
+    events = left = 0;
+  }
+};
+
+struct TensorLoad {  // sums on their way: their memory is poisoned, their numbers are here
+  float* values;
+  std::vector<uint32_t> words;
+};
+
+struct TensorThread {
+  uint64_t seen;  // the event of its last fence after synchronisation
+  bool unfenced_alloc, unfenced_loads;
+  std::vector<TensorLoad> loads;
+};
+
+struct Commit {  // an arrival at a barrier when a thread's products are done
+  int block;     // rank of the block whose thread asked for them
+  int thread;
+  size_t count;  // the block's products that were asked for before
+};
+
+// The lane of a row: PTX ISA, "Data path layout" D (128 rows) and F (64 rows) of tcgen05.mma.
+inline int lane_of_row(int rows, int row) { return rows == 128 ? row : row / 16 * 32 + row % 16; }
