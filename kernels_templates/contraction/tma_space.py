@@ -6,8 +6,8 @@ Tiles are 128 bytes deep, the span of the swizzle.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol, Self, TypeVar
 
 from gpucomp.device.limits import Limits
 from gpucomp.expr.core import Load, walk
@@ -28,6 +28,7 @@ from gpucomp.schedule.space import MAX_GROUPS, too_many_groups
 DEPTH_BYTES = 128
 GROUP = 128  # threads of a warpgroup
 EARLY_TRIPS = 8  # most runs of a consumer's thread whose residuals are fetched together
+MOST_STAGES = 8
 PAD = 8  # floats after a staged row, so that the rows of a fragment start in different banks
 BARRIER_BYTES = 16  # barriers of a stage: full and empty
 MOST_BESIDE = 2 * 256  # rows or columns of tiles past the end
@@ -51,6 +52,10 @@ class TileSchedule(Protocol):
     def multicast(self) -> int: ...
     @property
     def tma_store(self) -> int: ...
+
+    @classmethod
+    def choices(cls, name: str) -> tuple[int, ...]: ...
+    def replace(self, **values: int) -> Self: ...
 
 
 class TileProblem(TailProblem):
@@ -201,3 +206,17 @@ def tile_objections(s: TileSchedule, p: TileProblem, d: TileSizes, limits: Limit
 def early(p: TileProblem) -> int:
     """The ``overlap`` with the earliest start."""
     return 2 if p.b_known else 1
+
+
+Staged = TypeVar("Staged", bound=TileSchedule)
+
+
+def most_stages(s: Staged, steps: int, can_run: Callable[[Staged], bool]) -> Staged | None:
+    """``s`` with the most stages that can run and are useful; ``None`` if none can run.
+
+    ``steps`` are those of the depth that each of its splits takes.
+    """
+    if s.splits > 1 and steps < 2:
+        return None
+    useful = [n for n in s.choices("stages") if n <= max(2, min(MOST_STAGES, steps))]
+    return next((one for n in reversed(useful) if can_run(one := s.replace(stages=n))), None)

@@ -28,6 +28,7 @@ from gpucomp.kernels_templates.contraction.tma_space import (
     TileProblem,
     TileSizes,
     early,
+    most_stages,
     not_by_tiles,
     packing,
     problem,
@@ -261,17 +262,8 @@ def _clusters(smallest: WgmmaSchedule, p: TileProblem, limits: Limits) -> Iterat
             yield from (tile.replace(multicast=way) for way in (1, 2))
 
 
-MOST_STAGES = 8
-
-
 def _staged(s: WgmmaSchedule, p: TileProblem, limits: Limits) -> WgmmaSchedule | None:
-    """The schedule with the most stages that can run and are useful; ``None`` if none can run."""
-    steps = derive(s, p).steps_per_split
-    if s.splits > 1 and steps < 2:
-        return None
-    useful = [n for n in WgmmaSchedule.choices("stages") if n <= max(2, min(MOST_STAGES, steps))]
-    staged = (s.replace(stages=n) for n in reversed(useful))
-    return next((candidate for candidate in staged if can_run(candidate, objections, p, limits)), None)
+    return most_stages(s, derive(s, p).steps_per_split, lambda one: can_run(one, objections, p, limits))
 
 
 FAMILY = Family(
