@@ -44,6 +44,7 @@ AS_F16 = "tf32"  # a kernel that rounds operands to 10 bits of fraction is as ex
 # functions of whole numbers that have no result for some operands, such as a quotient by zero
 PARTIAL = frozenset({"div", "floordiv", "mod", "fmod", "pow", "shl", "shr"})
 PER_CHANGE = 16  # of a result's change when inputs change by a rounding, what it may be away
+LEAST_NORMAL = {"float16": 2.0**-14}  # by numpy's name of a result's type, else 2**-126: less may be zero on a device
 LEAST_SURE = 0.25  # an element that may be away by more of the largest one tells nothing
 FILLS = (113, 0)  # what results hold before: an element with both is not written
 
@@ -175,8 +176,9 @@ def _sure(plain: np.ndarray, up: np.ndarray, down: np.ndarray, unit: str, whole:
         if plain.dtype.kind in "iub":
             within = np.where(change > 0, np.inf, 0.0 if whole or plain.dtype.kind == "b" else 1.0)
         else:
-            within = np.minimum(LOOSE[unit] * largest + PER_CHANGE * change, np.finfo(np.float32).max)
-            within[within > LEAST_SURE * largest] = np.inf if largest else 0.0
+            least = LEAST_NORMAL.get(plain.dtype.name, 2.0**-126)
+            within = np.minimum(LOOSE[unit] * largest + PER_CHANGE * change + least, np.finfo(np.float32).max)
+            within[within > LEAST_SURE * largest if largest else change > 0] = np.inf
     kept = np.flatnonzero(finite & np.isfinite(within))
     if len(kept) > MOST_SAMPLES:
         kept = kept[np.linspace(0, len(kept) - 1, MOST_SAMPLES).astype(np.int64)]
