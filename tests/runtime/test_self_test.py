@@ -275,6 +275,8 @@ def element(at, value=1.0, within=0.5):
         Check(0, (Given(1, 0),), (Expected(9, element(0)),)),
         Check(0, (Given(1, 0),), (Expected(2, element(1 << 31)),)),
         Check(0, (Given(1, 0),), (Expected(2, element(0)[:0]),)),
+        Check(0, (Given(1, 0),) * 9, (Expected(2, element(0)),)),  # more than it has arguments
+        Check(0, (Given(1, 0),), (Expected(2, element(0)),) * 9),
     ],
 )
 def test_checks_of_another_plan_are_refused(check):

@@ -216,7 +216,7 @@ static int check(struct testing *testing, gpucomp_error *error)
         row >= plan->launches.count || in_a_loop(plan, row))
         return damaged(error);
     const struct launch *launch = ITEMS(plan->launches, struct launch) + row;
-    if (launch->kernel < 0)
+    if (launch->kernel < 0 || inputs > launch->args.count || outputs > launch->args.count) /* each takes memory */
         return damaged(error);
     int code = give_inputs(testing, launch, inputs, error);
     if (code == 0)
