@@ -163,13 +163,31 @@ def test_numbers_that_a_device_may_take_for_zero_are_left_out(type, factor):
 def test_zeros_that_a_rounding_changes_are_left_out():
     nodes = [node("Mul", ["x", "c"], ["a"]), node("Round", ["a"], ["b"]), node("Sub", ["a", "b"], ["y"])]
     (step,) = steps_of(model(nodes, [value("x", [9, 70])], weights={"c": np.float32(128)}))
-    zeros = model([node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["b"]), node("Relu", ["b"], ["y"])], [value("x", [9])])
+    zeros = model(
+        [node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["b"]), node("Relu", ["b"], ["y"])], [value("x", [9])]
+    )
     (other,) = steps_of(zeros)
 
     (jumping,), (sure,) = (samples(one.kernel, inputs_of(one)) for one in (step, other))
 
     assert not len(jumping)
     assert len(sure) == 9
+
+
+def test_whole_numbers_that_jump_at_a_rounding_are_left_out():
+    """OpenCL lets a quotient of f32 be wrong in its last two bits."""
+    nodes = [node("Cast", ["x"], ["a"], to=1), node("Div", ["a", "c"], ["b"]), node("Floor", ["b"], ["y"])]
+    proto = model(nodes, [value("x", [9, 70], TensorProto.INT32)], weights={"c": np.float32(10)})
+    (step,) = steps_of(proto)
+    (x,) = inputs_of(step)
+    quotients = x / np.float32(10)
+
+    (found,) = samples(step.kernel, [x])
+
+    for less in (np.float32(-np.inf), np.float32(np.inf)):
+        near = np.floor(np.nextafter(np.nextafter(quotients, less), less)).reshape(-1)
+        assert (np.abs(near[found["at"]] - found["value"]) <= found["within"]).all()
+    assert len(found) > 50
 
 
 def test_indices_are_bounded_by_what_they_index():
