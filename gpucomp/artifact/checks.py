@@ -139,6 +139,8 @@ def _fits(check: Check, plan: Plan) -> bool:
     launch = plan.launches[check.launch]
     if any(repeat.first <= check.launch < repeat.last for repeat in plan.repeats):
         return False
+    if max(len(check.inputs), len(check.outputs)) > len(launch.args):  # an array is made for each
+        return False
     for argument in (*(one.argument for one in check.inputs), *(one.argument for one in check.outputs)):
         if argument >= len(launch.args) or not may_be_tried(plan, launch.args[argument]):
             return False

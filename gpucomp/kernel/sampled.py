@@ -1,8 +1,9 @@
 """Some elements of what a kernel gives for given inputs, in numpy, at a small part of the cost of all of them.
 
 The kernel is cut down to a few points along each axis that no sum runs over, among them the first and the last, and
-``gpucomp.kernel.interpreter`` computes these. How far a right result may be away follows from what the results do when the inputs
-change by about a rounding: a test with these bounds finds kernels that are wrong, not kernels that round badly.
+``gpucomp.kernel.interpreter`` computes these. How far a right result may be away follows from what the results do when inputs,
+quotients and other functions change by about a rounding: a test with these bounds finds kernels that are wrong, not kernels that
+round badly.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import chain
 import numpy as np
 
 from gpucomp.artifact.checks import ELEMENT, generated
-from gpucomp.expr.core import Call, Const, Expr, Hole, Var, call, index, loads, reduces, transform, var, walk
+from gpucomp.expr.core import Call, Const, Expr, Hole, Load, Var, call, index, loads, reduces, transform, var, walk
 from gpucomp.expr.evaluate import evaluate
 from gpucomp.kernel.body import (
     Attention,
@@ -43,7 +44,11 @@ LOOSE = {"f64": 2.0**-10, "f32": 2.0**-10, "f16": 2.0**-5, "bf16": 2.0**-3}
 AS_F16 = "tf32"  # a kernel that rounds operands to 10 bits of fraction is as exact as one of f16
 # functions of whole numbers that have no result for some operands, such as a quotient by zero
 PARTIAL = frozenset({"div", "floordiv", "mod", "fmod", "pow", "shl", "shr"})
+# functions of floats whose last bits depend on the device
+INEXACT = frozenset({"div", "pow", "sqrt", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "erf"})
+INEXACT |= {"sinh", "cosh", "tanh", "asinh", "acosh", "atanh"}
 PER_CHANGE = 16  # of a result's change when inputs change by a rounding, what it may be away
+LEAST_NORMAL = {"float16": 2.0**-14}  # by numpy's name of a result's type, else 2**-126: less may be zero on a device
 LEAST_SURE = 0.25  # an element that may be away by more of the largest one tells nothing
 FILLS = (113, 0)  # what results hold before: an element with both is not written
 
@@ -121,7 +126,11 @@ def samples(kernel: Kernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | 
         return None
     changed = [_changed(kernel, k, array, unit) for k, array in enumerate(inputs)]
     up, down = [more for more, _ in changed], [less for _, less in changed]
-    found = [_computed(small, given, fill) for given, fill in ((inputs, FILLS[0]), (up, FILLS[1]), (down, FILLS[1]))]
+    found = [
+        _computed(small, inputs, FILLS[0]),
+        _computed(_scaled(small, 1), up, FILLS[1]),
+        _computed(_scaled(small, -1), down, FILLS[1]),
+    ]
     whole = not any(type.dtype.is_float for type in kernel.params) and not _uses_floats(kernel)
     return [_sure(plain, more, less, unit, whole) for plain, more, less in zip(*found, strict=True)]
 
@@ -140,6 +149,25 @@ def _changed(kernel: Kernel, number: int, array: np.ndarray, unit: str) -> tuple
     wide = array if array.dtype.itemsize > 2 else array.astype(np.float32)
     step = wide * np.where(signs, wide.dtype.type(ROUNDING[unit]), wide.dtype.type(-ROUNDING[unit]))
     return (wide + step).astype(array.dtype), (wide - step).astype(array.dtype)
+
+
+def _scaled(kernel: Kernel, sign: int) -> Kernel:
+    """``kernel`` where what its functions of ``INEXACT`` give is about a rounding larger, or smaller.
+
+    A device may take 10 / 10 for a little less than 1, and its floor is 0.
+    """
+
+    def scaled(node: Expr) -> Expr | None:
+        if not isinstance(node, Call) or node.fn not in INEXACT or not node.dtype.is_float:
+            return None
+        if not any(isinstance(one, (Load, Hole)) for one in walk(node)):
+            return None
+        return node * (1 + sign * ROUNDING[node.dtype.name])
+
+    def mapped(expr: Expr) -> Expr:
+        return transform(expr, scaled)
+
+    return replace(kernel, body=kernel.body.mapped(mapped), stores=tuple(s.mapped(mapped) for s in kernel.stores))
 
 
 def _unit(kernel: Kernel) -> str | None:
@@ -175,8 +203,9 @@ def _sure(plain: np.ndarray, up: np.ndarray, down: np.ndarray, unit: str, whole:
         if plain.dtype.kind in "iub":
             within = np.where(change > 0, np.inf, 0.0 if whole or plain.dtype.kind == "b" else 1.0)
         else:
-            within = np.minimum(LOOSE[unit] * largest + PER_CHANGE * change, np.finfo(np.float32).max)
-            within[within > LEAST_SURE * largest] = np.inf if largest else 0.0
+            least = LEAST_NORMAL.get(plain.dtype.name, 2.0**-126)
+            within = np.minimum(LOOSE[unit] * largest + PER_CHANGE * change + least, np.finfo(np.float32).max)
+            within[within > LEAST_SURE * largest if largest else change > 0] = np.inf
     kept = np.flatnonzero(finite & np.isfinite(within))
     if len(kept) > MOST_SAMPLES:
         kept = kept[np.linspace(0, len(kept) - 1, MOST_SAMPLES).astype(np.int64)]

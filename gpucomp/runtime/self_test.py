@@ -68,7 +68,7 @@ def require_right(
     """
     if not binaries.get(CHECKS) or not is_wanted(program.plan.kind, program.driver):
         return
-    cache, key = open_cache(), key_of(program.driver, sources, binaries)
+    cache, key = open_cache(), key_of(program.driver, program.plan.precision, sources, binaries)
     verdict = cache.get(key) if cache else None
     if verdict is None or not verdict.startswith(VERDICT):
         tested = at_example(program)
@@ -83,9 +83,12 @@ def require_right(
         raise WrongKernelError(f"{next(iter(kernels.values()))}{more}: {ADVICE}", kernels)
 
 
-def key_of(driver: str, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> str:
-    """The name of a verdict: a hash of the driver and the device, and of the model's sources, binaries and checks."""
-    parts = ["self-test", driver]
+def key_of(driver: str, precision: str, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> str:
+    """The name of a verdict: a hash of the driver and the device, and of the model's sources, binaries and checks.
+
+    ``precision`` decides how the driver's compiler rounds (``opencl_build.build_flags``).
+    """
+    parts = ["self-test", driver, precision]
     parts += [f"{name} {hashlib.sha256(sources[name].encode()).hexdigest()}" for name in sorted(sources)]
     parts += [f"{name} {hashlib.sha256(binaries[name]).hexdigest()}" for name in sorted(binaries)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

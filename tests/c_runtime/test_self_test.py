@@ -207,6 +207,8 @@ def test_damaged_checks_are_refused(tmp_path, cut):
         lambda one: replace(
             one, outputs=(replace(one.outputs[0], elements=np.array([(1 << 31, 1, 0)], checks.ELEMENT)),)
         ),
+        lambda one: replace(one, inputs=one.inputs * 9),  # more than it has arguments
+        lambda one: replace(one, outputs=one.outputs * 9),
     ],
 )
 def test_checks_of_another_plan_are_refused(tmp_path, change):

@@ -145,6 +145,51 @@ def test_elements_that_jump_at_a_rounding_are_left_out():
     assert set(found["value"]) == {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("type", "factor"),
+    [(TensorProto.FLOAT, 1e-40), (TensorProto.DOUBLE, 1e-120), (TensorProto.FLOAT16, 1e-6)],
+    ids=["f32", "f64", "f16"],
+)
+def test_numbers_that_a_device_may_take_for_zero_are_left_out(type, factor):
+    array = np.array(factor, {TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16}.get(type, np.float32))
+    proto = model([node("Mul", ["x", "c"], ["y"])], [value("x", [9, 70], type)], weights={"c": array})
+    (step,) = steps_of(proto, "cuda:sm_80")
+
+    (found,) = samples(step.kernel, inputs_of(step))
+
+    assert not len(found)
+
+
+def test_zeros_that_a_rounding_changes_are_left_out():
+    nodes = [node("Mul", ["x", "c"], ["a"]), node("Round", ["a"], ["b"]), node("Sub", ["a", "b"], ["y"])]
+    (step,) = steps_of(model(nodes, [value("x", [9, 70])], weights={"c": np.float32(128)}))
+    zeros = model(
+        [node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["b"]), node("Relu", ["b"], ["y"])], [value("x", [9])]
+    )
+    (other,) = steps_of(zeros)
+
+    (jumping,), (sure,) = (samples(one.kernel, inputs_of(one)) for one in (step, other))
+
+    assert not len(jumping)
+    assert len(sure) == 9
+
+
+def test_whole_numbers_that_jump_at_a_rounding_are_left_out():
+    """OpenCL lets a quotient of f32 be wrong in its last two bits."""
+    nodes = [node("Cast", ["x"], ["a"], to=1), node("Div", ["a", "c"], ["b"]), node("Floor", ["b"], ["y"])]
+    proto = model(nodes, [value("x", [9, 70], TensorProto.INT32)], weights={"c": np.float32(10)})
+    (step,) = steps_of(proto)
+    (x,) = inputs_of(step)
+    quotients = x / np.float32(10)
+
+    (found,) = samples(step.kernel, [x])
+
+    for less in (np.float32(-np.inf), np.float32(np.inf)):
+        near = np.floor(np.nextafter(np.nextafter(quotients, less), less)).reshape(-1)
+        assert (np.abs(near[found["at"]] - found["value"]) <= found["within"]).all()
+    assert len(found) > 50
+
+
 def test_indices_are_bounded_by_what_they_index():
     proto = model(
         [node("Gather", ["x", "i"], ["y"], axis=1)], [value("x", [40, 6, 50]), value("i", [3], TensorProto.INT64)]

@@ -160,6 +160,17 @@ def test_a_damaged_verdict_is_made_again(monkeypatch, tmp_path):
     assert len(tried) == 5
 
 
+def test_a_verdict_is_of_one_precision(monkeypatch):
+    """The same text is compiled with other options."""
+    proto = model([node("Div", ["x", "z"], ["y"])], [value("x", [9, 70]), value("z", [9, 70])])
+    tried = counted(monkeypatch)
+
+    exact, loose = (quietly(proto, target=POCL, precision=precision) for precision in ("fp32", "fp16"))
+
+    assert (exact.sources, exact.binaries[CHECKS]) == (loose.sources, loose.binaries[CHECKS])
+    assert tried == [0, 0]
+
+
 def test_without_a_cache_each_program_is_tested(monkeypatch):
     tried = counted(monkeypatch)
     with config.using(cache=None):
@@ -264,6 +275,8 @@ def element(at, value=1.0, within=0.5):
         Check(0, (Given(1, 0),), (Expected(9, element(0)),)),
         Check(0, (Given(1, 0),), (Expected(2, element(1 << 31)),)),
         Check(0, (Given(1, 0),), (Expected(2, element(0)[:0]),)),
+        Check(0, (Given(1, 0),) * 9, (Expected(2, element(0)),)),  # more than it has arguments
+        Check(0, (Given(1, 0),), (Expected(2, element(0)),) * 9),
     ],
 )
 def test_checks_of_another_plan_are_refused(check):

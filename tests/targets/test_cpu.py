@@ -281,6 +281,17 @@ def test_engines_that_unroll_sums_say_that_their_addresses_are_as_written() -> N
     assert llvm_object.AS_WRITTEN not in cpu.module_text([unrolled], arm, runner=False)
 
 
+def test_engines_of_many_loops_get_few_passes() -> None:
+    known = {family.title for engines in ENGINES.values() for family in engines}
+    x86, arm = cpu.named("cpu:x86-64-v3"), cpu.named("cpu:neoverse-n1")
+    loop, layers = source(elementwise("exp"), x86), replace(source(elementwise("log"), x86), engine="fused_layers")
+
+    assert known > cpu.WRITTEN_OUT
+    assert llvm_object.FEW_PASSES in cpu.module_text([layers], x86, runner=False)
+    assert llvm_object.FEW_PASSES not in cpu.module_text([layers, loop], x86, runner=False)
+    assert llvm_object.FEW_PASSES not in cpu.module_text([layers], arm, runner=False)
+
+
 def test_another_kernel_is_not_taken_from_the_cache(tmp_path: Path) -> None:
     host, cache = cpu.host(), KernelCache(tmp_path)
 

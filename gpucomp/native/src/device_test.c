@@ -216,7 +216,7 @@ static int check(struct testing *testing, gpucomp_error *error)
         row >= plan->launches.count || in_a_loop(plan, row))
         return damaged(error);
     const struct launch *launch = ITEMS(plan->launches, struct launch) + row;
-    if (launch->kernel < 0)
+    if (launch->kernel < 0 || inputs > launch->args.count || outputs > launch->args.count) /* each takes memory */
         return damaged(error);
     int code = give_inputs(testing, launch, inputs, error);
     if (code == 0)
@@ -284,17 +284,18 @@ static int check_all(gpucomp_model *model, const struct member *checks, struct t
     return code;
 }
 
-/* The hash that names a verdict: of the driver, the device, and the model's sources, binaries and checks. */
-static bool find_key(const struct container *container, const char *driver, struct store *store, char key[65])
+/* The hash that names a verdict: of the driver, the device, and the model's precision, sources, binaries and checks. */
+static bool find_key(const struct container *container, const char *driver, struct text precision, struct store *store,
+                     char key[65])
 {
     static const char *const folders[] = {GCRT_SOURCES, GCRT_BINARIES};
-    size_t room = strlen(driver) + 64, count;
+    size_t room = strlen(driver) + precision.count + 64, count;
     for (size_t k = 0; k < container->count; k++)
         room += container->members[k].name.count + 70;
     char *text = gcrt_new(store, room, 1), digest[65];
     if (!text)
         return false;
-    count = (size_t)snprintf(text, room, "self-test\n%s", driver);
+    count = (size_t)snprintf(text, room, "self-test\n%s\n%.*s", driver, (int)precision.count, precision.at);
     for (size_t f = 0; f < 2; f++)
         for (size_t k = 0; k < container->count; k++) {
             const struct member *member = container->members + k;
@@ -345,7 +346,8 @@ int gcrt_device_test(gpucomp_model *model, const struct container *container, co
     char key[65];
     if (!checks || !checks->bytes || !is_wanted(usual))
         return 0;
-    int code = find_key(container, driver, &store, key) ? 0 : gcrt_no_memory(error);
+    struct text precision = model->programs->plan.precision;
+    int code = find_key(container, driver, precision, &store, key) ? 0 : gcrt_no_memory(error);
     if (code == 0)
         code = gcrt_cache_open(&store, model->options.cache, &cache, error);
     if (code == 0 && (!gcrt_cache_get(&cache, &store, key, &known, &count) || count < strlen(VERDICT) ||

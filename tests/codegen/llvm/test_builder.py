@@ -45,7 +45,7 @@ def test_an_inner_block_knows_what_an_outer_one_does_and_not_the_reverse(code, n
         with code.repeat() as again:
             assert n * 6 is inner
             again.append((i * 2) < n)
-        assert i * 2 < n is not None
+        assert ((i * 2) < n) is again[0]
     behind = n * 6
     with code.when(n < 9):
         assert n * 6 is behind
