@@ -57,7 +57,7 @@ class Check:
 
 
 def generated(dtype: str, count: int, seed: int, limit: int = 0) -> np.ndarray:
-    """``count`` elements of a type of ``TYPES``. Native code makes the same ones (``checks.c``).
+    """``count`` elements of a type of ``TYPES``. Native code makes the same ones (``device_test.c``).
 
     Each depends on nothing but its place and ``seed``. Floats are odd multiples of 1/128 between -2 and 2, exact in each type
     and never zero. Whole numbers have the range of a byte, or are below ``limit``.
