@@ -1,6 +1,6 @@
 """Holds the analytic model against published measurements of GPUs.
 
-    python -m bench.measured FOLDER [--json FILE] [--problems 80] [--jobs 2] [--markdown FILE] [--direct]
+    python -m bench.measured FOLDER [--json FILE] [--problems 80] [--jobs 2] [--markdown FILE] [--direct | --intervals]
 
 FOLDER has files of comma-separated values, compressed or not; their columns tell what they hold (``bench.measured.formats``).
 For each file, device and data type: how many problems were predicted of how many rows, the ratio of predicted over measured
@@ -12,6 +12,9 @@ At most --problems of the rows of each file, device and data type are used, the 
 operators and times. Times that are mostly the launch of an eager call, or that are rounded, are left out, and so are devices
 of which ``gpucomp.device.catalogue`` knows nothing. --json - writes to standard output, and the tables to standard error.
 
+--intervals prints how far predictions are off by vendor and by what takes the time, the numbers of
+``gpucomp.schedule.uncertainty``, and how many measurements of a device are between the ends that the other devices' have.
+
 --direct compares only MIOpen's find-db, and only convolutions by direct solvers (``bench.measured.direct``).
 """
 
@@ -21,14 +24,14 @@ import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.measured import direct
+from bench.measured import direct, intervals
 from bench.measured.agreement import File, Ranked, as_json, file_of, ranked_of, ranking
 from bench.measured.formats import Measured, Table, format_of, load, sampled
-from bench.measured.predict import Wanted, predictions, target_of
+from bench.measured.predict import Wanted, answers, predicted_kind, predictions, target_of
 from bench.measured.spaces import Space, predicted, spaces_of
 from bench.options import parser_of
 from gpucomp.errors import UsageError
@@ -89,6 +92,18 @@ def study(folder: Path, most: int, jobs: int) -> Findings:
     for group in groups:
         _add_group(findings, group, found)
     return findings
+
+
+def study_of_intervals(folder: Path, most: int, jobs: int) -> tuple[str, dict[str, Any]]:
+    """The table of intervals, and what goes to JSON. Spaces of configurations are left out: these are not the fastest ones."""
+    findings, groups = Findings(), list[Group]()
+    for path in sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES)):
+        table = load(path)
+        if (form := format_of(table)) is not None and form.read is not None:
+            groups += groups_of(table, most, findings.notes)
+    rows = [row for group in groups for row in group.used]
+    found = list(intervals.pooled(rows, answers(predicted_kind, ((row.device, row.spec) for row in rows), jobs)))
+    return intervals.tables(found), {"intervals": [asdict(one) for one in found]}
 
 
 def study_of_direct(folder: Path, most: int, jobs: int) -> tuple[str, dict[str, Any]]:
@@ -186,13 +201,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="number of processes")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
-    parser.add_argument("--direct", action="store_true", help="only direct convolutions of MIOpen's find-db")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--direct", action="store_true", help="only direct convolutions of MIOpen's find-db")
+    only.add_argument("--intervals", action="store_true", help="only how far predictions are off, by kind of kernel")
     options = parser.parse_args(arguments)
     if not options.folder.is_dir():
         parser.error(f"no folder {options.folder}")
     most = max(2, options.problems)
-    if options.direct:
-        text, results = study_of_direct(options.folder, most, options.jobs)
+    if options.direct or options.intervals:
+        study_of = study_of_direct if options.direct else study_of_intervals
+        text, results = study_of(options.folder, most, options.jobs)
     else:
         findings = study(options.folder, most, options.jobs)
         text, results = tables(findings), as_json(findings.files, findings.spaces)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 from bench.measured.kernels import Spec
 from gpucomp.device.catalogue import find
@@ -13,9 +14,11 @@ from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import rank
+from gpucomp.schedule.uncertainty import kind_of
 from gpucomp.targets import cuda, opencl
 
 Wanted = tuple[str, Spec]
+Answer = TypeVar("Answer")
 
 
 @lru_cache(maxsize=1024)
@@ -32,33 +35,39 @@ def target_of(name: str) -> Target | None:
 
 def predicted_us(name: str, spec: Spec) -> float:
     """The predicted time on a device; 0 if no engine that the model ranks takes the kernel there."""
+    found = _first(name, spec)
+    return found.us if found is not None else 0.0
+
+
+def predicted_kind(name: str, spec: Spec) -> tuple[float, str]:
+    """As ``predicted_us``, and what takes the time, as ``gpucomp.schedule.uncertainty`` has it; "" for a time of 0."""
+    found = _first(name, spec)
+    return (found.us, kind_of(found.family.title, found.terms)) if found is not None else (0.0, "")
+
+
+def _first(name: str, spec: Spec) -> rank.Ranked | None:
+    """The schedule that the model ranks first."""
     target = target_of(name)
     if target is None or target.device is None:
-        return 0.0
+        return None
     kernel = spec.kernel()
     families = [f for f in engines_of(kernel, target.features) if rank.can_rank(f)]
     try:
         found = rank.best(kernel, rank.problems(kernel, families), target.limits, target.device)
     except ScheduleError:
-        return 0.0
-    return found[0].us if found else 0.0
-
-
-def _together(wanted: Sequence[Wanted]) -> list[float]:
-    return [predicted_us(*one) for one in wanted]
+        return None
+    return found[0] if found else None
 
 
 def predictions(wanted: Iterable[Wanted], jobs: int) -> Mapping[Wanted, float]:
     """The predicted times of distinct kernels, by ``jobs`` processes."""
+    return answers(predicted_us, wanted, jobs)
+
+
+def answers(of: Callable[[str, Spec], Answer], wanted: Iterable[Wanted], jobs: int) -> Mapping[Wanted, Answer]:
+    """What ``of``, a function of a module, says of distinct kernels, by ``jobs`` processes."""
     distinct = list(dict.fromkeys(wanted))
     if jobs <= 1:
-        return dict(zip(distinct, _together(distinct), strict=True))
-    parts = list(_parts(distinct, 16))
+        return {one: of(*one) for one in distinct}
     with ProcessPoolExecutor(jobs) as pool:
-        times = [us for part in pool.map(_together, parts) for us in part]
-    return dict(zip((one for part in parts for one in part), times, strict=True))
-
-
-def _parts(wanted: Sequence[Wanted], size: int) -> Iterator[Sequence[Wanted]]:
-    for start in range(0, len(wanted), size):
-        yield wanted[start : start + size]
+        return dict(zip(distinct, pool.map(of, *zip(*distinct, strict=True), chunksize=16), strict=True))

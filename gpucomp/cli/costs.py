@@ -14,6 +14,7 @@ from gpucomp.cli.tables import table
 from gpucomp.errors import several
 from gpucomp.extras import install
 from gpucomp.kernel.step import KernelStep
+from gpucomp.schedule.uncertainty import interval, together, told
 from gpucomp.targets import sass
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def _bounds(cost: Cost) -> tuple[str, ...]:
 
 def _totals(found: Sequence[Cost], target: Target, device: Device, spilling: int | None) -> list[str]:
     total, floor = sum(c.terms.total_us for c in found), sum(c.terms.floor_us for c in found)
+    ends = told(_together(found, target), ".0f")
     spills = "" if spilling is None else f", spills in {spilling}"
     rates = f"{device.units} units at {device.ghz} GHz, {device.dram_gbs:.0f} GB/s, {device.launch_us} us per launch"
     launches = f"{len(found) * device.launch_us:.0f} us of launches"
@@ -128,9 +130,13 @@ def _totals(found: Sequence[Cost], target: Target, device: Device, spilling: int
         "",
         f"device    {target.name} as {device.name}: {rates}",
         f"kernels   {len(found)}{spills}",
-        f"predicted {total:.0f} us per run; floor {floor:.0f} us without launches, {launches}",
+        f"predicted {total:.0f} us per run{ends}; floor {floor:.0f} us without launches, {launches}",
         *by_bytes,
     ]
+
+
+def _together(found: Sequence[Cost], target: Target) -> tuple[float, float] | None:
+    return together(interval(c.engine, c.terms, target) for c in found)
 
 
 def _mix(cost: Cost) -> tuple[str, str, str]:
@@ -140,7 +146,10 @@ def _mix(cost: Cost) -> tuple[str, str, str]:
 
 
 def as_json(found: Sequence[Cost], target: Target) -> dict[str, Any]:
-    """The same as data, with every instruction. ``null`` means unknown."""
+    """The same as data, with every instruction. ``null`` means unknown.
+
+    ``interval_us`` has the ends of what four of five measurements are within.
+    """
     from gpucomp.report import static_opencl
 
     device = target.device or static_opencl.device_of(target)
@@ -148,6 +157,7 @@ def as_json(found: Sequence[Cost], target: Target) -> dict[str, Any]:
         "target": target.name,
         "device": device.name,
         "predicted_us": sum(c.terms.total_us for c in found),
+        "interval_us": _together(found, target),
         "floor_us": sum(c.terms.floor_us for c in found),
         "kernels": [
             {
@@ -164,6 +174,7 @@ def as_json(found: Sequence[Cost], target: Target) -> dict[str, Any]:
                 "bytes": c.terms.bytes,
                 "floor_us": c.terms.floor_us,
                 "predicted_us": c.terms.total_us,
+                "interval_us": interval(c.engine, c.terms, target),
                 "limiter": c.terms.limiter,
             }
             for c in found
@@ -183,8 +194,11 @@ def _spent(spent: Spent, target: Target) -> dict[str, Any]:
     }
 
 
-def why(found: Sequence[Cost]) -> list[str]:
-    """The analytic model's terms, one paragraph for each kernel: its own schedule, then the best one of other engines."""
+def why(found: Sequence[Cost], target: Target) -> list[str]:
+    """The analytic model's terms, one paragraph for each kernel: its own schedule, then the best one of other engines.
+
+    Behind the estimate is what four of five measurements are within.
+    """
     lines: list[str] = []
     for cost in found:
         t = cost.terms
@@ -195,7 +209,7 @@ def why(found: Sequence[Cost]) -> list[str]:
             f"  work       {t.flops / 1e6:.3f} MFLOP, {size(int(t.bytes))} at least: floor {t.floor_us:.2f} us",
             f"  units      {_units(cost.groups, cost.items, t)}",
             f"  terms      {_terms(t)}",
-            f"  estimate   {t.total_us:.2f} us, bound by {t.limiter}",
+            f"  estimate   {t.total_us:.2f} us{told(interval(cost.engine, t, target))}, bound by {t.limiter}",
         ]
         lines += [
             f"  others     {other.us:.2f} us  {other.family.title}  {_words(other.schedule)}: {_terms(other.terms)}"

@@ -117,7 +117,8 @@ def inspect(
             click.echo("\n".join(costs.spaces(lowered, device)))
         if why:
             compiled = has_compiler(device)
-            click.echo("\n".join(costs.why(costs_of(how.model, lowered, device, compare=True, compiled=compiled))))
+            found = costs_of(how.model, lowered, device, compare=True, compiled=compiled)
+            click.echo("\n".join(costs.why(found, device)))
             if not compiled:
                 click.echo(
                     f"registers are estimated by the engines' formulas, because NVRTC is missing: {install('nvrtc')}"

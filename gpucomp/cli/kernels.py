@@ -149,37 +149,43 @@ def _predict(specs: Sequence[Spec], target: Target, records: Path | None, report
     for spec in specs:
         lowered = lower(model(spec, operands(spec)).SerializeToString(), target, picks=picks)
         found.append((spec, costs_of(Path(str(spec)), lowered, target)))
-    figures = [predicted(spec, costs) for spec, costs in found]
+    figures = [predicted(spec, costs, target) for spec, costs in found]
     text = json.dumps({"target": target.name, "kernels": figures}, indent=1)
     if report is not None and str(report) == "-":
         click.echo(text)
         return
-    rows = [
-        [
-            UNKNOWN if value is None else value if isinstance(value, str | int) else f"{value:.4g}"
-            for value in one.values()
-        ]
-        for one in figures
-    ]
-    for line in tables.table(PREDICTED, rows, "kernels"):
+    for line in tables.table(PREDICTED, [list(map(_cell, one.values())) for one in figures], "kernels"):
         click.echo(line)
-    click.echo(f"\nPredicted for {target.name} by the analytic model, not measured; floor: arithmetic or bytes alone")
+    click.echo(
+        f"\nPredicted for {target.name} by the analytic model, not measured; interval: what four of five published measurements "
+        "were within; floor: arithmetic or bytes alone"
+    )
     if report is not None:
         write(report, text + "\n")
 
 
-PREDICTED = ("kernel", "launches", "predicted us", "floor us", "GFLOP/s", "GB/s", "limiter")
+def _cell(value: Any) -> str | int:
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, tuple):
+        return " to ".join(f"{end:.4g}" for end in value)
+    return value if isinstance(value, str | int) else f"{value:.4g}"
 
 
-def predicted(spec: Spec, costs: Sequence[Cost]) -> dict[str, Any]:
-    """The figures of a prediction, by their names in the data."""
+PREDICTED = ("kernel", "launches", "predicted us", "interval us", "floor us", "GFLOP/s", "GB/s", "limiter")
+
+
+def predicted(spec: Spec, costs: Sequence[Cost], target: Target) -> dict[str, Any]:
+    """The figures of a prediction, by their names in the data. ``interval_us``: four of five measurements are within."""
     from gpucomp.kernel_bench.specs import nbytes, operations
+    from gpucomp.schedule.uncertainty import interval, together
 
     us, counted = sum(cost.terms.total_us for cost in costs), operations(spec)
     return {
         "kernel": str(spec),
         "launches": len(costs),
         "predicted_us": us,
+        "interval_us": together(interval(cost.engine, cost.terms, target) for cost in costs),
         "floor_us": sum(cost.terms.floor_us for cost in costs),
         "gflops": counted / us / 1e3 if counted else None,
         "gbs": nbytes(spec) / us / 1e3,

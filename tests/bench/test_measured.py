@@ -211,6 +211,25 @@ def test_every_kernel_has_an_engine_and_a_time(spec, device):
         assert kernel.params[-1].shape[-2:] == (5, 6)
 
 
+def test_intervals_are_of_a_vendor_and_of_what_takes_the_time(tmp_path, capsys):
+    of = {device: 10.0 * k for k, device in enumerate(("a100_sxm", "h100_sxm", "l40s"), start=1)}
+    lines = [f"{d},trtllm,bfloat16,{m},4096,4096,{us}" for d, us in of.items() for m in range(512, 4096, 512)]
+    (tmp_path / "gemm.csv").write_text(
+        "\n".join([*GEMM.splitlines()[:2], *lines, "nonesuch,trtllm,bfloat16,16,16,16,1"])
+    )
+    (tmp_path / "space.csv").write_text(CLBLAST)  # no kernels that anybody would take
+
+    assert main([str(tmp_path), "--intervals", "--jobs", "1", "--json", str(tmp_path / "r.json")]) == 0
+    (one,) = json.loads((tmp_path / "r.json").read_text())["intervals"]
+    ratios = [predicted_us(d, Gemm(m, 4096, 4096, 1, "bf16", b_transposed=True)) / us for d, us in of.items()
+              for m in range(512, 4096, 512)]  # fmt: skip
+
+    assert (one["vendor"], one["kind"], one["problems"], one["devices"]) == ("nvidia", "matrix", 21, 3)
+    assert one["ratio"] == pytest.approx(np.percentile(ratios, (10, 50, 90)), rel=0.05)
+    assert 0 <= one["covered"] < 1  # the times here are nobody's: each device's are far from the others'
+    assert "| nvidia | matrix | 21 | 3 |" in capsys.readouterr().out
+
+
 def test_configurations_become_schedules(tmp_path):
     (space,) = spaces_of(table(CLBLAST, tmp_path))
     best = dict(next(key for key, us in space.times.items() if us == 250.0))

@@ -1,0 +1,72 @@
+"""How far measured times are from the analytic model's: an interval around a prediction.
+
+The ratios are those of published measurements of libraries' kernels, pooled by vendor and by what takes the time, as
+``python -m bench.measured FOLDER --intervals`` prints them; ``bench/results/measured.md`` says which files and devices. Four of
+five measurements are within, of devices that were left out when the ends were taken 0.7 to 0.8 of NVIDIA's and 0.5 to 0.7 of
+AMD's. A library's kernel is another than ours, so the interval has what such kernels differ by in it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gpucomp.device.target import Target
+from gpucomp.schedule.model import Terms
+
+MATRIX = frozenset(
+    f"contraction/{name}" for name in ("amd", "mma", "separable_mma", "stem_mma", "tcgen05", "wgmma")
+)  # engines whose products are matrix units'
+# predicted over measured, the 10th and the 90th percentile: by the vendor, and by what takes the time, as ``kind_of`` has it
+RATIOS: Mapping[tuple[str, str], tuple[float, float]] = {
+    ("nvidia", "attention"): (0.25, 0.77),  # H100, L40S; operators with about 10 us before they compute anything
+    ("nvidia", "lanes"): (0.57, 1.72),  # A100 PCIe, P100, P4, T4, V100: f32 of PyTorch, many small ones batched
+    ("nvidia", "launch"): (0.79, 1.11),  # A100, H100, L40S, in CUDA graphs
+    ("nvidia", "matrix"): (0.86, 1.15),  # A100, H100, L40S: f16 and bf16 of cuBLAS
+    ("nvidia", "memory"): (0.61, 0.99),  # all of them
+    ("amd", "lanes"): (0.28, 1.54),  # MI50: MIOpen and rocBLAS, whatever solver was fastest
+    ("amd", "launch"): (0.14, 0.62),  # MI50, MI100, where logs begin
+    ("amd", "matrix"): (0.64, 1.27),  # MI100
+    ("amd", "memory"): (0.42, 1.24),  # MI50, MI100
+}
+Interval = tuple[float, float]
+
+
+def kind_of(engine: str, terms: Terms) -> str:
+    """What takes a kernel's time: ``attention``, the ``launch``, ``memory``, ``matrix`` units or arithmetic by ``lanes``."""
+    if engine.startswith("attention"):
+        return "attention"
+    if terms.limiter in ("launch", "memory"):
+        return terms.limiter
+    return "matrix" if engine in MATRIX else "lanes"
+
+
+def vendor_of(target: Target) -> str:
+    """Whose GPU it is, as ``RATIOS`` has it; "" if nothing is published of its kind."""
+    if target.kind == "cuda":
+        return "nvidia"
+    return "amd" if target.kind == "hip" or "amd" in target.features else ""
+
+
+def interval(engine: str, terms: Terms, target: Target) -> Interval | None:
+    """The least and the largest microseconds that four of five measurements are within; ``None`` if nothing is known.
+
+    It need not have the prediction in it: attention, for example, is predicted too fast.
+    """
+    ratios = RATIOS.get((vendor_of(target), kind_of(engine, terms)))
+    if ratios is None:
+        return None
+    low, high = ratios
+    return float(terms.total_us) / high, float(terms.total_us) / low
+
+
+def together(intervals: Iterable[Interval | None]) -> Interval | None:
+    """That of kernels one after the other, as if all of them erred alike; ``None`` if one has none."""
+    known = list(intervals)
+    if not known or None in known:
+        return None
+    return sum(one[0] for one in known if one), sum(one[1] for one in known if one)
+
+
+def told(found: Interval | None, form: str = ".2f") -> str:
+    """An interval in words, with a space before it; "" for none."""
+    return "" if found is None else f" ({found[0]:{form}} to {found[1]:{form}})"
