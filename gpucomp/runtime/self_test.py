@@ -21,7 +21,6 @@ from gpucomp import config
 from gpucomp.artifact.checks import CHECKS, Check, checks_of, generated
 from gpucomp.artifact.plan import Plan
 from gpucomp.errors import WrongKernelError, several
-from gpucomp.targets.cache import open_cache
 
 VERDICT = b"gpucomp self-test 1\n"  # the first line of a verdict; a line for each wrong kernel follows
 ADVICE = (
@@ -68,6 +67,8 @@ def require_right(
     """
     if not binaries.get(CHECKS) or not is_wanted(program.plan.kind, program.driver):
         return
+    from gpucomp.targets.cache import open_cache  # no program for processors needs what it imports
+
     cache, key = open_cache(), key_of(program.driver, program.plan.precision, sources, binaries)
     verdict = cache.get(key) if cache else None
     if verdict is None or not verdict.startswith(VERDICT):

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from gpucomp import cli, compiler, lowering, ops, targets
+from gpucomp import cli, compiler, lowering, ops, replacing, targets
 from gpucomp.cli import bisect as bisecting
 from gpucomp.cli import compare, cut, reproduce
 from gpucomp.cli import settle as settling
@@ -384,7 +384,7 @@ WRONG = {"cpu": ("fadd contract", "fsub contract"), "opencl": ("+ ev0[", "- ev0[
 @pytest.fixture
 def wrong_kernel(monkeypatch, target):
     """The text of every product subtracts what it has to add."""
-    genuine = compiler.back_end
+    genuine = replacing.back_end
 
     def seeded(language):
         engines, render = genuine(language)
@@ -396,7 +396,7 @@ def wrong_kernel(monkeypatch, target):
 
         return engines, wrong
 
-    monkeypatch.setattr(compiler, "back_end", seeded)
+    monkeypatch.setattr(replacing, "back_end", seeded)
 
 
 @pytest.mark.parametrize(("target", "source"), [("cpu", "kernel.ll"), ("opencl", "k000_contraction.cl")])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpucomp
-from gpucomp import compiler
+from gpucomp import replacing
 from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernels_templates.render import render
 from testing.cases.wgmma import CASES
@@ -189,7 +189,7 @@ def test_a_map_with_another_swizzle_gives_another_answer(compiled):
 
 
 def test_a_model_of_f16_is_compiled_to_the_engine_saved_and_gives_the_answer(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiler, "back_end", lambda language: (lambda kernel, features: (FAMILY,), render))
+    monkeypatch.setattr(replacing, "back_end", lambda language: (lambda kernel, features: (FAMILY,), render))
     model, w, b, u = f16_model()
     x = np.random.default_rng(9).standard_normal((37, 72)).astype(np.float16)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gpucomp
-from gpucomp import compiler
+from gpucomp import replacing
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.size import size_of
 from gpucomp.ir.types import BF16, F16, I8, I32, TensorType
@@ -146,7 +146,7 @@ def test_nvrtc_compiles_it(name, sources):
 
 
 def test_a_file_has_one_program_with_the_bits_of_models_for_each_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiler, "back_end", lambda language: (lambda kernel, features: (FAMILY,), render))
+    monkeypatch.setattr(replacing, "back_end", lambda language: (lambda kernel, features: (FAMILY,), render))
     rng, (model, w, b, u) = np.random.default_rng(4), f16_model("n")
     gpucomp.compile(model, target="cuda:sm_90a", shapes={"x": (Dim("n", 1, 300), 72)}).save(tmp_path / "model.gpuc")
     loaded, like = gpucomp.load(tmp_path / "model.gpuc"), None

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import gpucomp
-from gpucomp import compiler
+from gpucomp import replacing
 from gpucomp.ir.types import DTYPES, F16
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
@@ -89,9 +89,9 @@ def where_it_can(engines_of, family):
 @pytest.mark.parametrize(("arch", "engine"), [*((arch, "") for arch in OPT_IN), ("sm_90a", "contraction/wgmma")])
 def test_a_compiled_model_is_loaded_launched_and_replayed(arch, engine, monkeypatch):
     if engine:
-        engines_of, render_text = compiler.back_end("cuda")
+        engines_of, render_text = replacing.back_end("cuda")
         monkeypatch.setattr(
-            compiler, "back_end", lambda language: (where_it_can(engines_of, FAMILIES[engine]), render_text)
+            replacing, "back_end", lambda language: (where_it_can(engines_of, FAMILIES[engine]), render_text)
         )
     executable = gpucomp.compile(model_of_f16(), target=f"cuda:{arch}")
     plan, seen = executable.plan, []
@@ -157,9 +157,9 @@ def played(plan, sources):
 def test_a_model_gives_the_answer_launched_and_replayed(arch, engine, monkeypatch):
     """From the model to its cubins, through the driver's launches and graphs, to numbers."""
     if engine:
-        engines_of, render_text = compiler.back_end("cuda")
+        engines_of, render_text = replacing.back_end("cuda")
         monkeypatch.setattr(
-            compiler, "back_end", lambda language: (where_it_can(engines_of, FAMILIES[engine]), render_text)
+            replacing, "back_end", lambda language: (where_it_can(engines_of, FAMILIES[engine]), render_text)
         )
     model, answer = products_of_f16()
     executable = gpucomp.compile(model, target=f"cuda:{arch}")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpucomp
-from gpucomp import compiler, ops
+from gpucomp import ops, replacing
 from gpucomp.artifact.plan import WEIGHT
 from gpucomp.expr.core import load
 from gpucomp.ir import Graph
@@ -162,7 +162,7 @@ def test_a_model_runs_with_packed_weights_and_keeps_a_shared_one_once(target, mo
     made = model(nodes, [value("x", (5, 7))], [value("out", (5, 7))], {"w": w})
     x = rng.standard_normal((5, 7)).astype(np.float32)
 
-    monkeypatch.setattr(compiler, "back_end", wanting_fours)
+    monkeypatch.setattr(replacing, "back_end", wanting_fours)
     executable = gpucomp.compile(made, target=target)
 
     weights = [b for b in executable.plan.buffers if b.kind == WEIGHT]
