@@ -70,6 +70,7 @@ def shared(compiler: str = "", *, cpu_only: bool = False) -> Path:
     small = "-Oz" if compiler == "clang" else "-Os"
     options = (small, "-fPIC", "-shared", "-fvisibility=hidden", "-ffunction-sections", "-Wl,--gc-sections", script)
     lean = (
+        "-fno-math-errno",  # errno is not asked
         "-fno-semantic-interposition",
         "-fno-asynchronous-unwind-tables",
         "-fno-unwind-tables",
