@@ -81,9 +81,13 @@ def groups_of(table: Table, most: int, notes: list[str]) -> Iterator[Group]:
         notes.append(f"{table.name}: {len(table.rows) - taken} rows of operators that have no kernel here")
 
 
+def paths_in(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES))
+
+
 def study(folder: Path, most: int, jobs: int) -> Findings:
     findings, groups = Findings(), list[Group]()
-    for path in sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES)):
+    for path in paths_in(folder):
         try:
             groups += _read(findings, path, most)
         except (UsageError, KeyError, ValueError, OSError, EOFError) as error:
@@ -96,20 +100,20 @@ def study(folder: Path, most: int, jobs: int) -> Findings:
 
 def study_of_intervals(folder: Path, most: int, jobs: int) -> tuple[str, dict[str, Any]]:
     """The table of intervals, and what goes to JSON. Spaces of configurations are left out: these are not the fastest ones."""
-    findings, groups = Findings(), list[Group]()
-    for path in sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES)):
-        table = load(path)
-        if (form := format_of(table)) is not None and form.read is not None:
-            groups += groups_of(table, most, findings.notes)
-    rows = [row for group in groups for row in group.used]
+    rows = [
+        row
+        for path in paths_in(folder)
+        if (form := format_of(table := load(path))) is not None and form.read is not None
+        for group in groups_of(table, most, [])
+        for row in group.used
+    ]
     found = list(intervals.pooled(rows, answers(predicted_kind, ((row.device, row.spec) for row in rows), jobs)))
     return intervals.tables(found), {"intervals": [asdict(one) for one in found]}
 
 
 def study_of_direct(folder: Path, most: int, jobs: int) -> tuple[str, dict[str, Any]]:
     """The tables of all files with MIOpen's solvers, and what goes to JSON."""
-    paths = sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES))
-    found = [one for path in paths if (one := direct.direct_of(load(path), most)) is not None]
+    found = [one for path in paths_in(folder) if (one := direct.direct_of(load(path), most)) is not None]
     times = predictions((wanted for one in found for wanted in one.wanted()), jobs)
     lines = [line for one in found for line in direct.tables(one, times)]
     return "\n".join(lines[1:]), {"direct": [direct.as_json(one, times) for one in found]}
