@@ -149,6 +149,12 @@ def _whole(value: Value) -> int | None:
     return int(value.text) if value.type == I64 and not value.text.startswith("%") else None
 
 
+def _steps(first: Value, last: Value, by: Value) -> int | None:
+    """How many steps a loop of known numbers has; ``None`` if one of them is not known."""
+    start, stop, step = _whole(first), _whole(last), _whole(by)
+    return None if start is None or stop is None or step is None else len(range(start, stop, step))
+
+
 def _fold(op: str, a: Value, b: Value) -> Value | None:
     """Folds constant index arithmetic, so that strides and unrolled loops stay constant."""
     x, y = _whole(a), _whole(b)
@@ -486,12 +492,11 @@ class Code:
         first = start if isinstance(start, Value) else self.integer(start)
         last = stop if isinstance(stop, Value) else self.integer(stop)
         by = self.integer(step)
-        begin, end, stride = _whole(first), _whole(last), _whole(by)
-        sure = begin is not None and end is not None and begin < end
-        if sure and begin is not None and end is not None and stride is not None and begin + stride >= end:
+        steps = _steps(first, last, by)
+        if steps == 1:
             yield first
             return
-        enter = self.const(True, I1) if sure else first < last
+        enter = self.const(True, I1) if steps else first < last
         name = self._name("l")
         before = self.block
         self.branch(enter, f"{name}.body", f"{name}.end")
