@@ -15,6 +15,7 @@ from gpucomp.kernel import (
     Window,
 )
 from gpucomp.kernel.example import has_sizes
+from gpucomp.kernels_templates.attention.amd.space import FAMILY as ATTENTION_AMD
 from gpucomp.kernels_templates.attention.mma.space import FAMILY as ATTENTION_MMA
 from gpucomp.kernels_templates.attention.simt.space import FAMILY as ATTENTION
 from gpucomp.kernels_templates.attention.wgmma.space import FAMILY as ATTENTION_WGMMA
@@ -59,7 +60,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Scan: (SCAN,),
     Scatter: (SCATTER,),
     Window: (POOL_WINDOW, POOL),
-    Attention: (ATTENTION_WGMMA, ATTENTION_MMA, ATTENTION),
+    Attention: (ATTENTION_WGMMA, ATTENTION_MMA, ATTENTION_AMD, ATTENTION),
     TileTransform: (TILE_TRANSFORM,),
 }
 FAMILIES = {family.title: family for engines in ENGINES.values() for family in engines}

@@ -33,7 +33,7 @@ def manifest(arch: str) -> Target:
         kind="hip",
         language="hip",
         limits=limits,
-        features=like.features - {"amd_fence"},
+        features=like.features - {"amd_fence"} | {"hip"},
         device=figures,
         alignment=ALIGNMENT,
     )

@@ -147,6 +147,16 @@ __device__ __forceinline__ T gc_shfl_xor(T value, int lane_mask) {
   }
 }
 
+// 32 bits from the lane of the wave, also of 64 lanes, whose number differs in the bit `lane_mask`. All lanes take part.
+template <int lane_mask, class T>
+__device__ __forceinline__ T gc_wave_xor(T value) {
+  if constexpr (lane_mask < 32) {
+    return gc_shfl_xor(value, lane_mask);
+  } else {
+    return __builtin_bit_cast(T, gc_from_lane(__builtin_bit_cast(int, value), gc_lane() ^ lane_mask));
+  }
+}
+
 // lane: from 0 to 31, of the same half of a wave of 64
 template <class T>
 __device__ __forceinline__ T gc_shfl(T value, int lane) {
@@ -281,3 +291,6 @@ __device__ __forceinline__ V gc_load(const E* from) {
 
 // 2 to the power of x.
 __device__ __forceinline__ float gc_exp2(float x) { return __builtin_exp2f(x); }
+
+// The same by one instruction, which gives zero in place of subnormal numbers: a weight that small changes no sum.
+__device__ __forceinline__ float gc_exp2_of_weight(float x) { return __builtin_amdgcn_exp2f(x); }

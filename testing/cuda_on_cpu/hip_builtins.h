@@ -57,10 +57,20 @@ inline int gc_from(const char* kind, int word, int lane) {
 }
 
 inline int __builtin_amdgcn_ds_bpermute(int address, int word) {  // address: four times the number of a lane of the wave
-  const int lane = address / 4 % GC_WAVE;
-  if (address % 4 || lane / 32 != gc_work_item() % GC_WAVE / 32) __builtin_trap();
-  return gc_from("ds_bpermute", word, lane % 32);
+  const int item = gc_work_item(), lane = address / 4 % GC_WAVE;
+  if (address % 4) __builtin_trap();
+  if (lane / 32 == item % GC_WAVE / 32) return gc_from("ds_bpermute", word, lane % 32);
+  // the other half of a wave of 64: all lanes of both halves meet, and read of the other
+  static int given[1024];
+  const int first = item / GC_WAVE * GC_WAVE, wave = item / GC_WAVE + 1;
+  given[item] = word;
+  gc_runtime_named_barrier(wave, GC_WAVE);
+  const int found = given[first + lane];
+  gc_runtime_named_barrier(wave, GC_WAVE);
+  return found;
 }
+
+inline float __builtin_amdgcn_exp2f(float x) { return __builtin_exp2f(x); }
 
 // quad_perm, the only control used: two bits for each of four lanes, the lane of the four that it reads. All rows and banks.
 inline int __builtin_amdgcn_update_dpp(int, int word, int control, int rows, int banks, bool) {

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         MmaAttentionSchedule,
         MmaAttentionSizes,
     )
+    from gpucomp.kernels_templates.attention.simt.space import AttentionProblem
 
 
 BLOCK = 16  # rows of a warp; depth of an mma; rows and columns of an ldmatrix
@@ -59,9 +60,9 @@ def emit_mma_attention(
     body = kernel.body
     batch, threads = var("batch", plain(max(1, p.batch))), derived.threads
     dtype = stored(body.q).dtype
-    q = _Tile("q", body.q, body.rows, body.depth, derived.tile_m, derived.depth_pad, derived.pitch, p.q_wide)
-    k = _Tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, derived.pitch, p.k_wide)
-    v = _Tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad, derived.v_pitch, p.v_wide)
+    q = Tile("q", body.q, body.rows, body.depth, derived.tile_m, derived.depth_pad, derived.pitch, p.q_wide)
+    k = Tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, derived.pitch, p.k_wide)
+    v = Tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad, derived.v_pitch, p.v_wide)
     shared = emit_shared(
         kernel,
         printer,
@@ -76,26 +77,26 @@ def emit_mma_attention(
     return {
         **shared,
         "exp2": "gc_exp2",
-        **{tile.name: _copier(kernel, printer, tile, batch, threads) for tile in (q, k, v)},
+        **{tile.name: copier(kernel, printer, tile, batch, threads) for tile in (q, k, v)},
         "storage": printer.dialect.storage_type(dtype),
         "narrow": printer.dialect.narrow.get(dtype, ""),
         "multiply": FUNCTIONS[dtype],
         # the text before a row's number in its warp
         "warp_rows": f"id / 32 * {BLOCK} + " if s.warps > 1 else "",
         **place(p, derived.tiles_m),
-        **_columns(s, p, shared["stops_early"]),
+        **walked(s.splits, p, shared["stops_early"]),
     }
 
 
-def _columns(s: MmaAttentionSchedule, p: MmaAttentionProblem, causal: bool) -> dict[str, Any]:
+def walked(splits: int, p: AttentionProblem, causal: bool) -> dict[str, Any]:
     """The columns that the work-group walks: up to ``seen_to`` for all splits, ``begin`` to ``end`` for its own."""
     seen_to = "columns" if causal else str(p.n)
-    begin, end = ("begin", "end") if s.splits > 1 else ("0", seen_to)
+    begin, end = ("begin", "end") if splits > 1 else ("0", seen_to)
     return {"sees_part": causal, "seen_to": seen_to, "begin": begin, "end": end}
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
+class Tile:
     """``lines`` rows of one operand in shared memory, ``pitch`` elements apart.
 
     ``padded`` elements of a row are copied, ``width`` at a time.
@@ -111,7 +112,7 @@ class _Tile:
     width: int
 
 
-def _copier(kernel: Kernel[Attention], printer: CPrinter, tile: _Tile, batch: Var, threads: int) -> Copier:
+def copier(kernel: Kernel[Attention], printer: CPrinter, tile: Tile, batch: Var, threads: int) -> Copier:
     """How ``threads`` work-items copy ``tile``."""
     extent, depth, width = count(tile.rows), count(tile.inner), tile.width
     at = var("at", tile.padded // width)

@@ -54,14 +54,14 @@ def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
         return "queries, keys and values of f16, or all of bf16 or f32, expected"
     if types == {F32} and body.math == "strict":
         return "f32 is multiplied exactly unless the kernel allows tf32 or 3xtf32"
-    for name, value, rows, inner in _operands(body):
+    for name, value, rows, inner in operands(body):
         found = copyable(kernel, value, rows, inner)
         if not found.width or not found.by_depth:
             return f"{name} cannot be copied along its heads: {found.reason or 'its rows are adjacent in memory'}"
     return ""
 
 
-def _operands(body: Attention) -> tuple[tuple[str, Expr, tuple[Var, ...], tuple[Var, ...]], ...]:
+def operands(body: Attention) -> tuple[tuple[str, Expr, tuple[Var, ...], tuple[Var, ...]], ...]:
     return (
         ("q", body.q, body.rows, body.depth),
         ("k", body.k, body.cols, body.depth),
@@ -73,7 +73,7 @@ def problem(kernel: Kernel[Attention]) -> MmaAttentionProblem:
     body = kernel.body
     nbytes = stored(body.q).dtype.nbytes
     widths = {
-        f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in _operands(body)
+        f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in operands(body)
     }
     return MmaAttentionProblem(
         **simt.problem(kernel).replace(**widths).numbers,

@@ -1,0 +1,148 @@
+"""What the template of attention on AMD's matrix cores reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gpucomp.codegen.c.arguments import plain
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import var
+from gpucomp.ir.types import BF16, F16, F32, DType
+from gpucomp.kernel import Attention, Kernel
+from gpucomp.kernel.forms.copyable import stored
+from gpucomp.kernels_templates.attention.emit import emit_shared, place
+from gpucomp.kernels_templates.attention.mma.emit import Tile, copier, walked
+from gpucomp.kernels_templates.contraction.amd.emit import ELEMENTS, Instruction, instruction_of
+
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.attention.amd.space import (
+        AmdAttentionProblem,
+        AmdAttentionSchedule,
+        AmdAttentionSizes,
+    )
+
+QUAD = 4  # neighbouring results of a lane; keys that a work-item turns at a time
+NARROW = {F16: "(_Float16){}", BF16: "(short)gc_float_to_bf16({}).bits", F32: "{}"}  # a weight as an operand's element
+
+
+def emit_amd_attention(
+    kernel: Kernel[Attention],
+    printer: CPrinter,
+    s: AmdAttentionSchedule,
+    p: AmdAttentionProblem,
+    derived: AmdAttentionSizes,
+) -> Mapping[str, Any]:
+    """What ``kernels_templates/attention/amd/kernel.j2`` reads; each hook is described there."""
+    body, dialect = kernel.body, printer.dialect
+    batch, threads = var("batch", plain(max(1, p.batch))), derived.threads
+    dtype = stored(body.q).dtype
+    instruction = instruction_of(dtype, s.wave, s.block, printer.features)
+    q = Tile("q", body.q, body.rows, body.depth, derived.tile_m, derived.depth_pad, derived.pitch, p.q_wide)
+    k = Tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, derived.pitch, p.k_wide)
+    v = Tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad, derived.v_pitch, p.v_wide)
+    out_vector = derived.out_vector if instruction.beside else 1  # RDNA3's lanes have every second value
+    shared = emit_shared(
+        kernel,
+        printer,
+        batch,
+        p,
+        tile_m=derived.tile_m,
+        tile_n=s.tile_n,
+        splits=s.splits,
+        out_vector=out_vector,
+        in_log2=True,
+        scaled_once=True,
+    )
+    tiles = {tile.name: copier(kernel, printer, tile, batch, threads) for tile in (q, k, v)}
+    scalar, chunk = ELEMENTS[dtype].chunk
+    v_accesses = tiles["v"].fast * s.tile_n // QUAD
+    return {
+        **shared,
+        **tiles,
+        "out_vector": out_vector,
+        "v_accesses": v_accesses,
+        "v_steps": -(-v_accesses // threads),
+        "instruction": instruction,
+        "result_row": instruction.row,
+        "exchanges": [mask for mask in (16, 32) if s.block <= mask < s.wave],
+        "word": dialect.lane_type(scalar),
+        "chunk": chunk,
+        "chunk_type": dialect.vector_type(scalar, chunk),
+        "sums_type": dialect.vector_type("float", instruction.sums),
+        **_first_product(instruction, scalar, chunk, derived.groups),
+        **_second_product(instruction, dtype, scalar, derived.groups),
+        **place(p, derived.tiles_m),
+        **walked(s.splits, p, shared["stops_early"]),
+    }
+
+
+def _first_product(instruction: Instruction, scalar: str, chunk: int, groups: int) -> dict[str, Any]:
+    """Keys times queries. Groups of lanes hold chunks side by side, or each lane all of them."""
+    kind = f"gc_{scalar}{chunk}"
+    keys = f"*reinterpret_cast<const {kind}*>(from)"
+    if instruction.beside:
+        found = {
+            "chunk_of_query": f"c * {groups} + my_group",
+            "chunk_of_key": f"(c * {groups} + my_group) * {chunk}",
+            "of_keys": keys,
+            "of_queries": "q_part[b][c]",
+        }
+    else:
+        found = {
+            "chunk_of_query": "c",
+            "chunk_of_key": f"c * {2 * chunk}",
+            "of_keys": f"gc_concatenated({keys}, *reinterpret_cast<const {kind}*>(from + {chunk}))",
+            "of_queries": "gc_concatenated(q_part[b][2 * c], q_part[b][2 * c + 1])",
+        }
+    return {
+        **found,
+        "chunks_of_lane": instruction.chunks,
+        "fragment_type": f"gc_{scalar}{chunk * instruction.chunks}",
+        "score_products": [f"s[b][j] = {text};" for text in instruction.calls("k_part", "q_now", "s[b][j]")],
+    }
+
+
+def _second_product(instruction: Instruction, dtype: DType, scalar: str, groups: int) -> dict[str, Any]:
+    """Values times weights: a lane's results of the first product are the right operand, in pieces.
+
+    MFMA   four neighbouring keys a piece; groups of lanes have the next four
+    RDNA4  eight of 16 keys
+    RDNA3  all of 16 keys; a lane has every second one, its partner the others
+    """
+
+    def weights(first: str, count: int) -> str:
+        return ", ".join(NARROW[dtype].format(f"s[b][j][{first}{i}]") for i in range(count))
+
+    held = QUAD if instruction.sums % 8 or instruction.size == 32 else 8
+    kind = f"gc_{scalar}{held}"
+    used, key_at, run = instruction, "place + i", held
+    values = f"*reinterpret_cast<const {kind}*>(from)"
+    if held == QUAD:
+        # parts are of a chunk of 16 bytes, which has eight elements of two bytes
+        parts = {1: ("@",), 2: ("@.lo", "@.hi"), 4: instruction.parts}
+        used = replace(instruction, parts=parts[len(instruction.parts) * QUAD // (16 // dtype.nbytes)])
+        at, lines = f" + piece * {QUAD * groups} + my_group * {QUAD}", [f"w_part[b] = {kind}{{{weights('piece * 4 + ', QUAD)}}};"]
+    elif instruction.beside:
+        at, lines = f" + my_group * {held}", [f"w_part[b] = {kind}{{{weights('', held)}}};"]
+    else:
+        at, run, key_at = "", 2 * held, "place / 16 * 16 + place % 8 * 2 + place / 8 % 2 + 2 * i"
+        values = f"gc_concatenated({values}, *reinterpret_cast<const {kind}*>(from + {held}))"
+        halves = ("my_group ? others : mine", "my_group ? mine : others")
+        joined = ", ".join(f"__builtin_bit_cast({kind}, {half})" for half in halves)
+        lines = [
+            f"const {kind} own = {{{weights('', held)}}};",
+            "const gc_int4 mine = __builtin_bit_cast(gc_int4, own);",
+            f"const gc_int4 others = {{{', '.join(f'gc_wave_xor<16>(mine[{i}])' for i in range(4))}}};",
+            f"w_part[b] = gc_concatenated({joined});",
+        ]
+    return {
+        "pieces": instruction.sums // held,
+        "piece_type": f"gc_{scalar}{run}",
+        "place_of_piece": at,
+        "key_at": key_at,
+        "of_weights": lines,
+        "of_values": values,
+        "value_products": [f"acc[b][f] = {text};" for text in used.calls("v_part", "w_part[b]", "acc[b][f]")],
+    }
