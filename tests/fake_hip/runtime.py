@@ -40,7 +40,9 @@ def library() -> ctypes.CDLL:
     subprocess.run(["g++", *FLAGS, str(SOURCE), "-o", str(path)], check=True)
     made = ctypes.CDLL(str(path))
     made.fake_log.restype = ctypes.c_char_p
+    made.fake_code.restype, made.fake_code.argtypes = ctypes.c_void_p, (ctypes.POINTER(ctypes.c_size_t),)
     made.fake_extent.argtypes, made.fake_memory.argtypes = (ctypes.c_uint64,), (ctypes.c_size_t,)
+    made.fake_time.argtypes = (ctypes.c_float,)
     for name in ("extent", "allocated", "modules", "graphs", "streams", "events"):
         getattr(made, f"fake_{name}").restype = ctypes.c_size_t
     return made
@@ -74,6 +76,11 @@ class FakeHip:
         extent = self.library.fake_extent(address)
         assert extent, f"no memory at {address:#x}"
         return np.frombuffer((ctypes.c_uint8 * extent).from_address(address), np.uint8)
+
+    def code(self) -> bytes:
+        """The code object of the kernel that runs."""
+        size = ctypes.c_size_t()
+        return ctypes.string_at(self.library.fake_code(ctypes.byref(size)), size.value)
 
     def fail(self, function: str, status: int, after: int = 0) -> None:
         """The call after ``after`` more of ``function`` fails."""
