@@ -165,6 +165,7 @@ API void fake_reset(const char* set, int count) {
   for (auto& [stream, _] : streams) stream->waiting.clear(), stream->captured.clear(), stream->capture = Capture::none;
 }
 API const char* fake_log() { return log_text.c_str(); }
+API void fake_clear_log() { log_text.clear(); }
 API void fake_on_launch(Kernel callback) { kernel = callback; }
 // The call after ``after`` more of ``function`` fails.
 API void fake_fail(const char* function, int after, Status status) { planned = {function, after, status}; }
@@ -283,7 +284,9 @@ API Status hipStreamSynchronize(Stream* stream) {
   ENTER();
   if (!known(at(stream))) return INVALID_HANDLE;
   if (const Status status = refused(at(stream))) return status;
-  return drain(at(stream));
+  const Status status = drain(at(stream));
+  note("synchronize");
+  return status;
 }
 API Status hipEventCreateWithFlags(Event** result, unsigned) {
   ENTER();

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gpucomp.runtime.hip_arrays import HipArrays
-from gpucomp.runtime.hip_driver import HipDriver
+from gpucomp.runtime.hip_driver import CALLS, HipDriver
 
 SOURCE = Path(__file__).with_name("libamdhip64.cpp")
 FLAGS = ("-std=c++17", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall")
@@ -71,11 +71,11 @@ class FakeHip:
             return LAUNCH_FAILED
         return 0
 
-    def memory(self, address: int) -> np.ndarray:
-        """The device's bytes from an address to the end of its allocation."""
+    def memory(self, address: int, nbytes: int | None = None) -> np.ndarray:
+        """The device's bytes from an address on, to the end of its allocation or so many."""
         extent = self.library.fake_extent(address)
         assert extent, f"no memory at {address:#x}"
-        return np.frombuffer((ctypes.c_uint8 * extent).from_address(address), np.uint8)
+        return np.frombuffer((ctypes.c_uint8 * (nbytes or extent)).from_address(address), np.uint8)
 
     def code(self) -> bytes:
         """The code object of the kernel that runs."""
@@ -83,13 +83,17 @@ class FakeHip:
         return ctypes.string_at(self.library.fake_code(ctypes.byref(size)), size.value)
 
     def fail(self, function: str, status: int, after: int = 0) -> None:
-        """The call after ``after`` more of ``function`` fails."""
+        """The call after ``after`` more of ``function``, by its name in HIP or in CUDA's driver, fails."""
+        function = CALLS[function].name if function in CALLS else function
         self.library.fake_fail(function.encode(), after, status)
 
     @property
     def log(self) -> list[str]:
         """What the GPU did, in order."""
         return self.library.fake_log().decode().splitlines()
+
+    def clear_log(self) -> None:
+        self.library.fake_clear_log()
 
     def done(self, *kinds: str) -> list[str]:
         """The first words of the log's lines, of these kinds."""
