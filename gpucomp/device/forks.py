@@ -29,12 +29,17 @@ def is_child() -> bool:
     return _process.parent_did
 
 
-def use_gpu() -> None:
-    """Note that this process uses a GPU's driver. Raises ``DeviceError`` (GPC5021) if it is a child of one that does."""
+def refuse_in_child() -> None:
+    """Raise ``DeviceError`` (GPC5021) if this process is a child of one that uses a GPU."""
     if _process.parent_did:
         raise DeviceError(
             "this process was forked from one that uses a GPU, which no child can: start it with "
             "multiprocessing.get_context('spawn'), or fork before the GPU is used",
             code="GPC5021",
         )
+
+
+def use_gpu() -> None:
+    """Note that this process uses a GPU's driver. Raises like ``refuse_in_child``."""
+    refuse_in_child()
     _process.uses_gpu = True

@@ -10,12 +10,13 @@ import threading
 import numpy as np
 import pytest
 
-from gpucomp.device import forks
+from gpucomp.device import forks, hip
 from gpucomp.errors import DeviceError, RunStoppedError, UsageError
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.options import Options
 from gpucomp.runtime.stopping import Stop
 from tests.fake_gpus import GPUS
+from tests.fake_hip.runtime import FakeHip
 from tests.plans import COLUMNS, ROWS, answer, two_layers
 from tests.runtime.test_results_on_gpu import add_relu
 
@@ -194,3 +195,13 @@ def test_a_closed_context_gives_its_memory_back_and_runs_no_more(gpu):
     with pytest.raises(UsageError, match="GPC2037 this context is closed"):
         context.run({"x": X})
     assert_right(exe.run({"x": X}))
+
+
+def test_who_finds_no_gpu_uses_none(monkeypatch):
+    there = FakeHip(gpus=0)
+    monkeypatch.setattr(hip, "runtime", lambda: there.library)
+    monkeypatch.setattr(forks, "_process", forks._Process())
+
+    assert not hip.has_gpu()
+    forks._after_fork()
+    assert not forks.is_child()

@@ -58,6 +58,7 @@ def trials_in(folder):
     return [r for r in records.everything([folder / "r"])[0] if r["kind"] == "trial"]
 
 
+@pytest.mark.slow
 def test_the_command_tunes_on_a_gpu_and_goes_on_and_models_are_compiled_by_what_it_found(tune, tmp_path):
     code, out, err = tune("--trials", 3)
 
@@ -82,6 +83,7 @@ def test_the_command_tunes_on_a_gpu_and_goes_on_and_models_are_compiled_by_what_
     assert [(k.tier, dict(k.schedule)) for k in exe.kernels] == [("record", pick["configuration"])]
 
 
+@pytest.mark.slow
 def test_kernels_that_fault_or_hang_cost_nothing_but_themselves(tune, tmp_path, monkeypatch):
     monkeypatch.setattr(worker_pool, "Patience", partial(Patience, first=20.0))
 
