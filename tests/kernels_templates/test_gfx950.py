@@ -91,11 +91,13 @@ def assert_right(kernel, family, schedule):
         assert_matches(found, right, terms=max(kernel.params[0].shape))
 
 
-@pytest.mark.skipif(amdgcn.compiler("hip") is None or amdgcn.linker() is None, reason="clang 18 or lld is not installed")
+@pytest.mark.skipif(
+    amdgcn.compiler("hip") is None or amdgcn.linker() is None, reason="clang 18 or lld is not installed"
+)
 def test_the_compiler_of_a_smaller_set_refuses_such_a_kernel_and_an_old_one_does_not_know_gfx950():
     source = source_of(product(F16), PRODUCT, LARGE)
 
-    with pytest.raises(KernelBuildError, match="local memory .*147456.* exceeds limit .*65536"):
+    with pytest.raises(KernelBuildError, match=r"local memory .*147456.* exceeds limit .*65536"):
         amdgcn.code_object(source, "gfx942")
     newest = max(map(amdgcn._major, amdgcn.compilers("hip")))
     if newest >= 20:

@@ -274,9 +274,11 @@ def test_an_array_that_says_it_is_read_only_is_not_written(exe, gpu):
         array = y
         __cuda_array_interface__ = interface | {"data": (interface["data"][0], True)}
 
-    with pytest.raises(InputError, match="GPC2115 output 'y': an array that can be written expected, .* read-only"):
+    with pytest.raises(InputError, match=r"GPC2115 output 'y': an array that can be written expected, .* read-only"):
         exe.run({"x": X}, outputs={"y": ReadOnly()})
-    np.testing.assert_array_equal(exe.run({"x": ReadOnly()})["y"], answer(0 * X)["y"])  # as an input it is like any other
+    np.testing.assert_array_equal(
+        exe.run({"x": ReadOnly()})["y"], answer(0 * X)["y"]
+    )  # as an input it is like any other
 
 
 def test_an_array_of_another_kind_of_gpu_is_refused(exe, gpu):

@@ -11,8 +11,8 @@ from bench.decoder_model import Sizes, decoder
 from gpucomp import Dim
 from gpucomp.artifact import manifest
 from gpucomp.cli.compare import onnxruntime_session
-from gpucomp.errors import ArtifactError, InputError, RunStoppedError, UsageError
 from gpucomp.device import hip as device
+from gpucomp.errors import ArtifactError, InputError, RunStoppedError, UsageError
 from gpucomp.runtime import hip, hip_arrays
 from gpucomp.runtime.stopping import Stop
 from gpucomp.targets import amdgcn

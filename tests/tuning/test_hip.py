@@ -27,7 +27,9 @@ pytestmark = pytest.mark.skipif(
 ROOT = Path(__file__).parents[2]
 KERNEL = "matmul m=17 n=37 k=23 relu=1"
 ARCH, NAME = "gfx942", "AMD Instinct MI210 | 60342134"  # as the fake says, whatever its instruction set
-STARTED = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.tuning.hip_worker import main; main(*sys.argv[1:])"
+STARTED = (
+    f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.tuning.hip_worker import main; main(*sys.argv[1:])"
+)
 
 
 @pytest.fixture
