@@ -56,6 +56,7 @@ ENGINES = {
 ON_CACHES = re.compile(r"\b(buffer_(gl[01]_inv|wbl2|invl2|wbinvl1(_vol)?|inv)|global_(inv|wb|wbinv))\b[^\n]*")
 # a 16-bit instruction on a register from v128 on, in an encoding that means an upper half on gfx11 (LLVM D128054)
 HALF_FROM_128 = re.compile(r"\bv_\w*16\w*_(?:e32|dpp)\b[^\n;]*\bv(?:12[89]|1[3-9]\d|2\d\d)\b")
+CONSTANT_SUM = re.compile(r"\bv_wmma\w* (?:v\[\d+:\d+\], ){3}-?\d")  # a product that a constant is added to
 TWO_BYTES = re.compile(r"\bglobal_load_(?:[us]short|short_d16\w*|[ui]16|d16_\w*b16)\b")  # of GCN and CDNA, and of RDNA
 GUARD, FILL = 4096, 0xA5  # bytes around every buffer, and their value
 RAISED = (
@@ -339,6 +340,12 @@ def _has_16_bits_from_v128_on(ready: Ready) -> bool:
     return bool(HALF_FROM_128.search(amdgcn.assemble(ready.source, arch_of(ready.case.cell))))
 
 
+def _adds_constants(ready: Ready) -> bool:
+    """Whether a constant is added to a product, and registers from v128 on hold anything."""
+    assembly = amdgcn.assemble(ready.source, arch_of(ready.case.cell))
+    return bool(CONSTANT_SUM.search(assembly)) and amdgcn.parse(assembly).vector > 128
+
+
 def _rows_of_32(lanes: int) -> np.ndarray:
     """The row of result ``r`` of each lane in 32 x 32 results: CDNA3's instruction set document, 7.1.5."""
     lane, r = np.arange(64)[:, None], np.arange(16)[None, :]
@@ -378,6 +385,18 @@ PROBES = (
         lambda lanes: (257 * np.arange(lanes)).astype(np.int32),
         _has_16_bits_from_v128_on,
         "v128 to v255 are registers to instructions of 16 bits too: upper halves of v0 to v127 they name from gfx11 on",
+    ),
+    Probe(
+        "constants that WMMA adds",
+        ("gfx1201",),  # for gfx1100 clang 19 puts constants into registers
+        '  __asm volatile("v_mov_b32_e32 v128, 7" : : : "v128");\n'
+        "  int2 a = x[0];\n"
+        "  int8 c = 0;\n"
+        "  c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, a, true, a, c, false);\n"
+        "  y[id] = c[0] + 1;\n",
+        lambda lanes: np.ones(lanes, np.int32),
+        _adds_constants,
+        "the operand 128 that a product is added to is the constant 0, not v128",
     ),
     Probe(
         "atomics that return",

@@ -187,7 +187,7 @@ class Hip:
     def __init__(self, target: Target) -> None:
         from gpucomp.targets import hip
 
-        here = hip.device_here()
+        here = hip.require_gpu(target.arch)
         self._compiler, self._here = hip.compiler_version, here
         self.target = target
         self.cache_bytes = target.cache_bytes

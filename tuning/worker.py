@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import importlib
 import math
 import os
 import signal
@@ -74,14 +75,9 @@ class Builder:
 
 def build(source: Any, target: Target) -> bytes:
     """Build without the cache: each of thousands of candidates is built once, and a hanging compiler must be noticed."""
-    from gpucomp.targets import cpu, cuda, opencl_build
-
-    match target.kind:
-        case "cpu":
-            return cpu.build([source], target)
-        case "opencl":
-            return opencl_build.build(source, target)
-    return cuda.build(source, target)
+    compiler = importlib.import_module(targets.BUILDERS[target.kind])
+    binary: bytes = compiler.build([source] if target.kind == "cpu" else source, target)
+    return binary
 
 
 class Runner:

@@ -119,7 +119,7 @@ def _certificates(authority: Path | None, certificate: Path | None, key: Path | 
 @click.option(
     "--target",
     metavar="TARGET",
-    help="The device to measure on: cpu, opencl[:NAME] or cuda[:ARCH]. Default: GPUCOMP_TARGET, or cpu.",
+    help="The device to measure on: cpu, opencl[:NAME], cuda[:ARCH] or hip[:gfxNNN]. Default: GPUCOMP_TARGET, or cpu.",
 )
 @click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help=LOCK_HELP)
 @certificates

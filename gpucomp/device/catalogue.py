@@ -78,9 +78,8 @@ FULL_RTX50 = replace(RTX50, matrix=_of(RTX50, 2))
 HALF_TURING = replace(TURING, matrix=_of(TURING, 0.5))
 GFX906, GFX908, GFX90A, GFX942 = (AMD[isa] for isa in ("gfx906", "gfx908", "gfx90a", "gfx942"))
 RDNA2, RDNA3, RDNA4 = AMD["gfx1030"], AMD["gfx1100"], AMD["gfx1201"]
-# MI: 160 KiB of shared memory; 2.5 PFLOP/s of f16, 157 TFLOP/s of f32, 5 POP/s of s8
-CDNA4 = _like(GFX942, "MI355X", 256, 2.4, 8000 * CDNA, l2_gbs=12000, shared_bytes=163840,
-              matrix={"f16": 2048, "bf16": 2048, "f32": 128, "s8": 4096, "dp4a": 256})
+# MI: 2.5 PFLOP/s of f16, 157 TFLOP/s of f32, 5 POP/s of s8
+CDNA4 = _like(AMD["gfx950"], "MI355X", 256, 2.4, 8000 * CDNA)
 
 NVIDIA = (
     Known("b300|gb300", _like(BLACKWELL, "B300", 148, 1.85, 8000 * HBM), "cuda:sm_100"),  # DS: 2250 TFLOP/s of f16, as B200
@@ -172,8 +171,8 @@ NVIDIA = (
     Known("980 ti", _like(GP10X, "GTX 980 Ti", 22, 1.075, 336 * OLD, l2_gbs=800, l2_bytes=3 * MIB), "cuda:sm_75", NO_MMA),  # DS
 )
 OTHERS = (
-    Known("mi355x?|gfx950", CDNA4, "opencl:gfx942"),  # MI
-    Known("mi350x?", replace(CDNA4, name="MI350X", ghz=2.2), "opencl:gfx942"),  # MI
+    Known("mi355x?|gfx950", CDNA4, "opencl:gfx950"),  # MI
+    Known("mi350x?", replace(CDNA4, name="MI350X", ghz=2.2), "opencl:gfx950"),  # MI
     Known("mi325x?", _like(GFX942, "MI325X", 304, 2.1, 6000 * CDNA), "opencl:gfx942"),  # MI
     Known("mi300a", _like(GFX942, "MI300A", 228, 2.1, 5300 * CDNA), "opencl:gfx942"),  # MI
     Known("mi300x?|gfx942.*|aquavanjaram", _like(GFX942, "MI300X", 304, 2.1, 5300 * CDNA), "opencl:gfx942"),  # MI

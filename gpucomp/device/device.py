@@ -203,6 +203,9 @@ AMD = {
                      matrix={"f16": 512, "bf16": 512, "f32": 128, "s8": 512, "dp4a": 256}),
     "gfx942": Device("MI300X", 304, 2.1, 128, 5300, 10000, 256 * MIB, 65536, registers=131072, launch_us=8,
                      matrix={"f16": 1024, "bf16": 1024, "f32": 128, "tf32": 512, "s8": 2048, "dp4a": 256}),
+    # 160 KiB of shared memory; 2.5 PFLOP/s of f16, 5 POP/s of bytes by instructions twice as deep as gfx942's, which kernels take
+    "gfx950": Device("MI355X", 256, 2.4, 128, 6300, 12000, 256 * MIB, 163840, registers=131072, launch_us=8,
+                     matrix={"f16": 2048, "bf16": 2048, "f32": 128, "s8": 4096, "dp4a": 256}),
     "gfx1030": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, registers=131072, launch_us=8,
                       matrix={"dp4a": 256}),
     "gfx1100": Device("RX 7900 XTX", 96, 2.5, 128, 960, 3500, 96 * MIB, 65536, registers=196608, launch_us=8,
@@ -214,7 +217,7 @@ AMD = {
 # fmt: on
 # a SIMD of GCN and CDNA takes four cycles for a wave of 64; RDNA's units have two SIMDs of 32 lanes. What a lone wave does not
 # hide is chosen by both layouts of Tensile's spaces on an MI50, so no test has confirmed it (bench/results/measured.md)
-for isa in ("gfx906", "gfx908", "gfx90a", "gfx942"):
+for isa in ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950"):
     AMD[isa] = replace(AMD[isa], wave=64, issue=0.25, losses=Losses(exposed=0.0, lone=0.3))
 for isa in ("gfx1030", "gfx1100", "gfx1201"):
     AMD[isa] = replace(AMD[isa], schedulers=2)

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from gpucomp import config
+from gpucomp.device import forks
 from gpucomp.errors import DeviceError
 
 LIBRARY = "libamdhip64.so"
@@ -49,7 +50,8 @@ def runtime() -> ctypes.CDLL:
 
 
 def count(library: ctypes.CDLL) -> int:
-    """The number of GPUs. Raises ``DeviceError`` (GPC5001) if there is none."""
+    """The number of GPUs. Raises ``DeviceError``: GPC5001 if there is none, GPC5021 in a child of a process that uses one."""
+    forks.refuse_in_child()
     found = ctypes.c_int()
     status = library.hipGetDeviceCount(ctypes.byref(found))
     if status or found.value < 1:
@@ -58,6 +60,7 @@ def count(library: ctypes.CDLL) -> int:
             "render and video",
             code="GPC5001",
         )
+    forks.use_gpu()
     return found.value
 
 

@@ -35,6 +35,7 @@ class Limits:
 
     threads: int = 256
     shared_bytes: int = 32768
+    static_bytes: int = 48 << 10  # of it in arrays of fixed size: CUDA's limit. AMD's compilers allow all that there is
     warp: int = 32
     registers: int = 255
     units: int = 8

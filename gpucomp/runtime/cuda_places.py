@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.artifact.plan import INPUT, OUTPUT, Plan
+from gpucomp.device import forks
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime.copies import Copies
@@ -161,6 +162,9 @@ def failures(cupy: Any) -> tuple[type[Exception], ...]:
 
 
 def released(cupy: Any, driver: Driver, device: Any, context: Any, owned: ExitStack) -> None:
-    """Free what a program owns, the last first. Errors of a lost device are ignored."""
+    """Free what a program owns, the last first. Errors of a lost device are ignored. A child owns nothing of its parent's."""
+    if forks.is_child():
+        owned.pop_all()
+        return
     with suppress(*failures(cupy)), device, driver.current(context):
         owned.close()

@@ -17,6 +17,7 @@ import numpy as np
 
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import COUNTER, NUMBERS, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.device import forks
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.ir.types import NAMED
 from gpucomp.runtime.ceilings import Span
@@ -41,6 +42,7 @@ from gpucomp.runtime.host import Strings, bytes_of, check_host, numbers_of, run_
 from gpucomp.runtime.inputs import stream_of
 from gpucomp.runtime.options import PLAIN, Options
 from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
+from gpucomp.runtime.stopping import Stop
 
 DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which is not allowed during a capture
@@ -191,6 +193,7 @@ class GpuProgram(ABC):
     @contextmanager
     def _failing(self, what: str, code: str) -> Iterator[None]:
         """Turn errors of the driver in the block into ``DeviceError``, or ``DeviceLostError`` if the context is lost."""
+        forks.use_gpu()
         if self._lost:
             raise DeviceLostError(self._lost, code="GPC5201")
         try:
@@ -210,6 +213,7 @@ class GpuProgram(ABC):
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Run a block that launches and waits. If it ends early, the next block first resets the counters to zero."""
+        forks.use_gpu()  # before the lock, which a thread may have held that a child does not have
         with self._arena.lock, self._current("the run failed: ", "GPC5006"):
             self._bind()
             if self._broken:
@@ -319,7 +323,7 @@ class GpuProgram(ABC):
                 results, places = results_of(plan, self._uses, how, self._arrays)
             self._place(places_of(plan, self._uses, inputs, self._arrays) | places)
             self._send(inputs)
-            self._execute()
+            self._execute(how.stop)
             self._receive(results, how)
             if self._in_flight:
                 self._kept = inputs, results  # until the device has done with them
@@ -445,8 +449,11 @@ class GpuProgram(ABC):
                 if source != address:
                     self._driver.copy(ON_DEVICE, address, source, buffer.nbytes, self._stream.ptr)
 
-    def _execute(self) -> None:
-        """Run the launches: one by one in the first run, on arrays not seen before and with host operators, else as a graph."""
+    def _execute(self, stop: Stop | None) -> None:
+        """Run the launches: one by one in the first run, on arrays not seen before and with host operators, else as a graph.
+
+        ``stop`` may end them before a host operator, which waits for the device. A graph runs to its end.
+        """
         self._runs += 1
         lie = self._lie()
         again = lie in self._seen
@@ -454,7 +461,7 @@ class GpuProgram(ABC):
         if len(self._seen) > MOST_SEEN:
             del self._seen[next(iter(self._seen))]
         if self._never_captured or self._runs < FIRST_CAPTURED_RUN or not again:
-            self._launch_all()
+            self._launch_all(stop=stop)
         else:
             graph, inside = self._captured(overlap=True)
             note_all(inside)
@@ -474,8 +481,11 @@ class GpuProgram(ABC):
     def _lie(self) -> tuple[int, ...]:
         return tuple([self._memory[position] for position in self._own])
 
-    def _launch_all(self, overlap: bool = True) -> None:
+    def _launch_all(self, overlap: bool = True, stop: Stop | None = None) -> None:
         for number, step in in_order(self.plan):
+            if stop is not None and self._launches[number] is None:
+                self._wait()
+                stop.check()
             self._launch(number, step, overlap)
 
     def _launch(self, number: int, step: int, overlap: bool = True) -> None:

@@ -77,6 +77,10 @@ class HipProgram(GpuProgram):
             return self._driver("cuModuleGetFunction", module, kernel.name.encode())
 
     def _prepared(self, kernel: CompiledKernel, addresses: Sequence[int]) -> HipLaunch:
+        """A launch asks for ``kernel.shared`` as it is: AMD's runtime has no attribute for more than some size, as CUDA's has.
+
+        Engines for AMD declare their local memory in the text, so the code object says how much, up to 160 KiB on gfx950.
+        """
         arguments = [np.array([a], np.uint64) for a in addresses]
         arguments += [np.array([n], np.int64) for n in kernel.numbers]
         return HipLaunch(

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.device import forks
 from gpucomp.runtime.cuda_driver import Driver, DriverCallError, PreparedLaunch
 
 POINTER, SIZE, INT, UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
 RELAXED = 2  # hipStreamCaptureModeRelaxed
 NO_FLAGS = 0
+NOT_INITIALIZED = 3  # hipErrorNotInitialized
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class HipDriver(Driver):
 
     def __call__(self, function: str, *arguments: Any) -> Any:
         call = CALLS[function]
+        if forks.is_child():  # AMD's runtime may never return
+            raise DriverCallError(f"{call.name}: the process was forked", NOT_INITIALIZED)
         given: list[Any] = [convert(value) for convert, value in zip(call.arguments, arguments, strict=True)]
         result = call.result() if call.result is not None else None
         if result is not None:

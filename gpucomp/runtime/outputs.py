@@ -124,9 +124,15 @@ def _checked(value: Any, spec: TensorSpec, kind: str) -> Any:
         raise _wrong(spec.name, "a contiguous array expected on a device")
     if there == "opencl" and (why := opencl_arrays().objection(array, written=True)):
         raise _wrong(spec.name, why)
-    if not there and not array.flags.writeable:
+    if _is_read_only(value) if there in GPUS else not there and not array.flags.writeable:
         raise _wrong(spec.name, "an array that can be written expected, this one is read-only")
     return array
+
+
+def _is_read_only(value: Any) -> bool:
+    """Whether an array in a GPU's memory says so. DLPack's capsules do not tell."""
+    interface: Mapping[str, Any] = getattr(value, "__cuda_array_interface__", {})
+    return bool(interface.get("data", (0, False))[1])
 
 
 def _device_of(value: Any, kind: str) -> str:

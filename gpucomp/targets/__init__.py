@@ -89,7 +89,7 @@ def require_device(target: Target) -> None:
     if target.kind == "cuda":
         _module("cuda").require_gpu()
     if target.kind == "hip":
-        _module("hip").device_here()
+        _module("hip").require_gpu(target.arch)
 
 
 def driver_of(target: Target) -> str:

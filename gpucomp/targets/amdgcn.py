@@ -174,10 +174,11 @@ OLDEST_FOR_HIP = 18
 PACKAGES = {"opencl": "clang", "hip": "clang-19 lld-19"}  # Debian's clang is 14
 UNKNOWN = re.compile("unknown target CPU|invalid target ID|is not a valid processor")
 NO_LINKER = re.compile('unable to execute command: Executable "[^"]*lld')
-# without ROCm: neither its headers nor its device library. Sums of products within an expression are fused, as in OpenCL
+# without ROCm: neither its headers nor its device library. Sums of products within an expression are fused, as in OpenCL.
+# Without an identifier of the compilation (cuid), which clang hashes from file names too, a text gives the same bytes each time
 HIP_FLAGS = (
     *("-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-nostdinc", "-std=c++17"),
-    *("-O3", "-ffp-contract=on", "-w"),
+    *("-O3", "-ffp-contract=on", "-w", "-fuse-cuid=none"),
 )
 
 

@@ -68,6 +68,15 @@ def device_here() -> Target:
     return replace(manifest(found.arch), identity=f"{found.name} | {device.version(library)}")
 
 
+def require_gpu(arch: str) -> Target:
+    """The first AMD GPU, which is to run code of ``arch``. Raises ``DeviceError``: GPC5001, or GPC5008 if it is another set."""
+    found = device_here()
+    if found.arch != arch:
+        name = found.identity.rpartition(" | ")[0]
+        raise DeviceError(f"the GPU here, {name}, is {found.arch}, not {arch}: name hip:{found.arch}", code="GPC5008")
+    return found
+
+
 @cache
 def compiler_version() -> str:
     """The compiler's own words about its version; the newest that is installed may be needed for a new instruction set.

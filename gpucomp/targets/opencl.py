@@ -30,7 +30,9 @@ FLAVOURS = {
     ),
     # Valhall: 16 threads a warp, 64 registers each; local memory is ordinary memory
     "mali": Limits(threads=256, shared_bytes=32768, warp=16, registers=64, units=4, subgroups=False),
-    "amd": Limits(threads=256, shared_bytes=65536, warp=64, registers=255, units=60, subgroups=False),
+    "amd": Limits(
+        threads=256, shared_bytes=65536, static_bytes=65536, warp=64, registers=255, units=60, subgroups=False
+    ),
 }
 FEATURES = {
     "generic": frozenset[str](),
@@ -47,6 +49,7 @@ AMD: dict[str, tuple[int, int, frozenset[str]]] = {
     "gfx908": (64, 120, frozenset({"sdot4", "mfma"})),
     "gfx90a": (64, 110, frozenset({"sdot4", "mfma", "mfma_1k"})),
     "gfx942": (64, 304, frozenset({"sdot4", "mfma", "mfma_1k", "mfma_deep"})),
+    "gfx950": (64, 256, frozenset({"sdot4", "mfma", "mfma_1k", "mfma_deep"})),
     "gfx1030": (32, 80, frozenset({"sdot4"})),
     "gfx1100": (32, 96, frozenset({"sudot4", "wmma"})),
     "gfx1201": (32, 64, frozenset({"sudot4", "wmma", "wmma_gfx12"})),
@@ -55,7 +58,7 @@ AMD: dict[str, tuple[int, int, frozenset[str]]] = {
 # gfx1250 is like none: it has waves of 32 with matrix instructions of other operands again
 SIMILAR: tuple[tuple[str, str, frozenset[str]], ...] = (
     (r"gfx8\d\d|gfx90[0249c]", "gfx906", frozenset({"sdot4"})),
-    (r"gfx94[01]|gfx950", "gfx942", frozenset()),
+    (r"gfx94[01]", "gfx942", frozenset()),
     (r"gfx101[12]|gfx103\d", "gfx1030", frozenset()),
     (r"gfx101\d", "gfx1030", frozenset({"sdot4"})),
     (r"gfx11[05][0-3]", "gfx1100", frozenset()),
@@ -120,8 +123,18 @@ def _amd_manifest(name: str) -> Target:
     like, lacking = _nearest(name)
     warp, units, matrix = AMD[like]
     features = FEATURES["amd"] | matrix - lacking
-    limits = replace(FLAVOURS["amd"], warp=warp, units=units, dots=bool(DOTS & features))
-    device = AMD_DEVICES[like] if limits.dots else without_dots(AMD_DEVICES[like])
+    device = AMD_DEVICES[like]
+    # a work-group may have all the local memory of a unit
+    shared = device.shared_bytes
+    limits = replace(
+        FLAVOURS["amd"],
+        warp=warp,
+        units=units,
+        dots=bool(DOTS & features),
+        shared_bytes=shared,
+        static_bytes=shared,
+    )
+    device = device if limits.dots else without_dots(device)
     return Target(
         f"opencl:{name}", "opencl", name, "opencl", limits, SUB_BUFFER_ALIGNMENT, features=features, device=device
     )

@@ -260,6 +260,22 @@ def test_16_bits_in_high_registers_are_told_from_others():
     assert not needs(kept, "")
 
 
+@needs_a_linker
+def test_a_constant_that_is_added_to_a_product_matters_where_v128_is_in_use():
+    each = next(p for p in amd_emulator.PROBES if p.name == "constants that WMMA adds")
+    source = each.source()
+
+    def needs(old, new):
+        text = source.text.replace(old, new)
+        cell = SimpleNamespace(target="gfx1201")
+        return each.needs(SimpleNamespace(source=replace(source, text=text), case=SimpleNamespace(cell=cell)))
+
+    assert each.right(64).tolist() == [1] * 64
+    assert needs("", "")
+    assert not needs("v128", "v100")
+    assert not needs("int8 c = 0", "int8 c = x[1]")
+
+
 @pytest.mark.parametrize(
     ("line", "found"),
     [

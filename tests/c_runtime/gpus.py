@@ -64,11 +64,15 @@ class EmulatedHip(FakeHip):
             found = iter(pieces([g for g, e in zip(given, extents, strict=True) if e], [e for e in extents if e]))
             signed = np.array(given, np.uint64).astype(np.int64)
             arguments = [next(found) if extents[i] else signed[i] for i in range(count)]
-            self.emulated[name.decode()].run(list(grid[:3]), list(block[:3]), arguments, dynamic_shared=shared)
+            self.kernel(name.decode()).run(list(grid[:3]), list(block[:3]), arguments, dynamic_shared=shared)
         except Exception as error:
             self.error = error
             return LAUNCH_FAILED
         return 0
+
+    def kernel(self, name: str) -> CudaOnCpu:
+        """What is launched by this name."""
+        return self.emulated[name]
 
 
 class EmulatedCuda:

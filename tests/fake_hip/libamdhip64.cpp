@@ -27,7 +27,8 @@ enum : Status {
 constexpr size_t ALIGNMENT = 256, ARCH_AT = 1160, LDS = 64 << 10;
 constexpr unsigned MOST_THREADS = 1024, EM_AMDGPU = 224;
 
-struct Function { std::string name; int count; };
+struct Module;
+struct Function { std::string name; int count; const Module* module; };
 struct Module { std::string image; std::vector<std::unique_ptr<Function>> functions; };
 struct Operation { std::string what; std::function<Status()> run; };
 enum class Capture { none, active, invalid };
@@ -55,6 +56,8 @@ std::string log_text, arch = "gfx90a:sramecc+:xnack-", name = "AMD Instinct MI21
 int devices = 2;
 size_t memory_left = (size_t)8 << 30;
 Kernel kernel;
+const Module* launched;  // the module of the kernel that runs
+float milliseconds = 0.5f;  // between two events
 Status lost;
 struct { std::string function; int after; Status status; } planned;
 
@@ -158,14 +161,19 @@ API void fake_reset(const char* set, int count) {
   drain_all();
   arch = set, devices = count, kernel = nullptr, lost = planned.status = OK;
   log_text.clear();
-  memory_left = (size_t)8 << 30;
+  memory_left = (size_t)8 << 30, milliseconds = 0.5f;
   for (auto& [stream, _] : streams) stream->waiting.clear(), stream->captured.clear(), stream->capture = Capture::none;
 }
 API const char* fake_log() { return log_text.c_str(); }
+API void fake_clear_log() { log_text.clear(); }
 API void fake_on_launch(Kernel callback) { kernel = callback; }
 // The call after ``after`` more of ``function`` fails.
 API void fake_fail(const char* function, int after, Status status) { planned = {function, after, status}; }
 API void fake_memory(size_t bytes) { memory_left = bytes; }
+// What lies between two events from now on.
+API void fake_time(float between) { milliseconds = between; }
+// The code object of the kernel that runs, for its callback.
+API const char* fake_code(size_t* bytes) { return *bytes = launched->image.size(), launched->image.data(); }
 API size_t fake_modules() { return modules.size(); }
 API size_t fake_graphs() { return graphs.size(); }
 API size_t fake_streams() { return streams.size(); }
@@ -276,7 +284,9 @@ API Status hipStreamSynchronize(Stream* stream) {
   ENTER();
   if (!known(at(stream))) return INVALID_HANDLE;
   if (const Status status = refused(at(stream))) return status;
-  return drain(at(stream));
+  const Status status = drain(at(stream));
+  note("synchronize");
+  return status;
 }
 API Status hipEventCreateWithFlags(Event** result, unsigned) {
   ENTER();
@@ -304,11 +314,11 @@ API Status hipStreamWaitEvent(Stream* stream, Event* event, unsigned) {
   if (!other || other == at(stream)) return OK;
   return enqueue(at(stream), {"wait", [=] { return known(other) ? drain(other) : OK; }});
 }
-API Status hipEventElapsedTime(float* milliseconds, Event* start, Event* end) {
+API Status hipEventElapsedTime(float* result, Event* start, Event* end) {
   ENTER();
   if (!events.count(start) || !events.count(end) || !start->stream || !end->stream) return INVALID_HANDLE;
   if (!end->stream->waiting.empty()) return 600;  // hipErrorNotReady
-  *milliseconds = 0.5f;
+  *result = milliseconds;
   return OK;
 }
 
@@ -340,7 +350,7 @@ API Status hipModuleGetFunction(Function** result, Module* module, const char* n
   if (!modules.count(module)) return INVALID_HANDLE;
   if (module->image.find('\0' + std::string(name) + ".kd" + '\0') == std::string::npos) return NOT_FOUND;
   const int count = occurrences(module->image, "global_buffer") + occurrences(module->image, "by_value");
-  module->functions.push_back(std::make_unique<Function>(Function{name, count}));
+  module->functions.push_back(std::make_unique<Function>(Function{name, count, module}));
   *result = module->functions.back().get();
   return OK;
 }
@@ -353,8 +363,10 @@ API Status hipModuleLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned
   std::vector<uint64_t> values;  // the parameters have been read when this returns
   for (int i = 0; i < f->count; ++i) values.push_back(*(const uint64_t*)parameters[i]);
   const std::string name = f->name;
+  const Module* module = f->module;
   const std::array<unsigned, 6> extents = {gx, gy, gz, bx, by, bz};
   return enqueue(at(stream), {"launch " + name + " " + shape(grid) + " " + shape(block) + " " + std::to_string(shared), [=] {
+    launched = module;
     return kernel ? kernel(name.c_str(), extents.data(), extents.data() + 3, shared, (int)values.size(), values.data()) : OK;
   }});
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gpucomp.runtime.hip_arrays import HipArrays
-from gpucomp.runtime.hip_driver import HipDriver
+from gpucomp.runtime.hip_driver import CALLS, HipDriver
 
 SOURCE = Path(__file__).with_name("libamdhip64.cpp")
 FLAGS = ("-std=c++17", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall")
@@ -40,7 +40,9 @@ def library() -> ctypes.CDLL:
     subprocess.run(["g++", *FLAGS, str(SOURCE), "-o", str(path)], check=True)
     made = ctypes.CDLL(str(path))
     made.fake_log.restype = ctypes.c_char_p
+    made.fake_code.restype, made.fake_code.argtypes = ctypes.c_void_p, (ctypes.POINTER(ctypes.c_size_t),)
     made.fake_extent.argtypes, made.fake_memory.argtypes = (ctypes.c_uint64,), (ctypes.c_size_t,)
+    made.fake_time.argtypes = (ctypes.c_float,)
     for name in ("extent", "allocated", "modules", "graphs", "streams", "events"):
         getattr(made, f"fake_{name}").restype = ctypes.c_size_t
     return made
@@ -69,20 +71,29 @@ class FakeHip:
             return LAUNCH_FAILED
         return 0
 
-    def memory(self, address: int) -> np.ndarray:
-        """The device's bytes from an address to the end of its allocation."""
+    def memory(self, address: int, nbytes: int | None = None) -> np.ndarray:
+        """The device's bytes from an address on, to the end of its allocation or so many."""
         extent = self.library.fake_extent(address)
         assert extent, f"no memory at {address:#x}"
-        return np.frombuffer((ctypes.c_uint8 * extent).from_address(address), np.uint8)
+        return np.frombuffer((ctypes.c_uint8 * (nbytes or extent)).from_address(address), np.uint8)
+
+    def code(self) -> bytes:
+        """The code object of the kernel that runs."""
+        size = ctypes.c_size_t()
+        return ctypes.string_at(self.library.fake_code(ctypes.byref(size)), size.value)
 
     def fail(self, function: str, status: int, after: int = 0) -> None:
-        """The call after ``after`` more of ``function`` fails."""
+        """The call after ``after`` more of ``function``, by its name in HIP or in CUDA's driver, fails."""
+        function = CALLS[function].name if function in CALLS else function
         self.library.fake_fail(function.encode(), after, status)
 
     @property
     def log(self) -> list[str]:
         """What the GPU did, in order."""
         return self.library.fake_log().decode().splitlines()
+
+    def clear_log(self) -> None:
+        self.library.fake_clear_log()
 
     def done(self, *kinds: str) -> list[str]:
         """The first words of the log's lines, of these kinds."""

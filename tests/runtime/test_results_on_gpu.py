@@ -1,8 +1,7 @@
-"""Results that stay in a GPU's memory, the caller's arrays and streams there, and runs side by side: without a GPU."""
+"""Results in a GPU's memory, the caller's arrays and streams there, runs side by side: CUDA and HIP, without a GPU."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from dataclasses import replace
 
@@ -12,13 +11,11 @@ import pytest
 from gpucomp.artifact.plan import OUTPUT
 from gpucomp.errors import DeviceError, InputError, UsageError
 from gpucomp.ir.state import State
-from gpucomp.runtime import cuda as runtime
-from gpucomp.runtime import cuda_places, gpu
-from gpucomp.runtime.executable import PROGRAMS, Executable
+from gpucomp.runtime import cuda_places
+from gpucomp.runtime import gpu as runtime
+from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import stream_of
-from gpucomp.targets import cuda
-from tests.fake_cupy import FakeCupy
-from tests.fake_driver.cubins import cubin
+from tests.fake_gpus import GPUS
 from tests.plans import COLUMNS, ROWS, answer, two_layers
 
 SIZE = 4 * ROWS * COLUMNS
@@ -31,99 +28,90 @@ def add_relu(x, bias, relu, total):
     relu[:SIZE] = np.maximum(sums, 0).reshape(-1).view(np.uint8)
 
 
-class Fake(runtime.CudaProgram):
-    """Opens on the fake driver, as ``Executable`` opens a program."""
-
-    def __init__(self, *given, **named):
-        super().__init__(*given, cupy=named.pop("cupy", sys.modules["cupy"]), **named)
-
-
-@pytest.fixture
-def cupy(monkeypatch):
-    made = FakeCupy({"k0": add_relu})
-    monkeypatch.setitem(sys.modules, "cupy", made)
-    monkeypatch.setattr(runtime, "CudaProgram", Fake)
-    monkeypatch.setitem(PROGRAMS, "cuda", (runtime.__name__, "CudaProgram"))
+@pytest.fixture(params=GPUS)
+def gpu(request, monkeypatch):
+    made = GPUS[request.param]({"k0": add_relu})
+    made.install(monkeypatch)
     return made
 
 
 @pytest.fixture
-def exe(cupy):
-    plan, sources, weights = two_layers(cuda.manifest("sm_80"))
-    return Executable(plan, sources, {"k0.bin": cubin("k0", [8] * 4)}, weights)
+def exe(gpu):
+    plan, sources, weights = two_layers(gpu.target())
+    return Executable(plan, sources, {"k0.bin": gpu.binary(4)}, weights)
 
 
-def there(array, cupy):
+def there(array, gpu):
     """The contents of an array on the device, once everything is done."""
-    cupy.cuda.Device().synchronize()
-    return cupy.driver.memory(array.data.ptr, SIZE).view(np.float32).reshape(ROWS, COLUMNS)
+    gpu.cuda.Device().synchronize()
+    return gpu.driver.memory(array.data.ptr, SIZE).view(np.float32).reshape(ROWS, COLUMNS)
 
 
-def on_device(cupy, x, stream=None):
-    array = cupy.array(x, stream)
+def on_device(gpu, x, stream=None):
+    array = gpu.array(x, stream)
     if stream is None:
         array.device.synchronize()
     return array
 
 
-def moved(cupy):
+def moved(gpu):
     """The bytes that went between host and device, or from place to place on the device."""
-    return [line for line in cupy.driver.log if line.split()[0] in ("upload", "download", "copy")]
+    return [line for line in gpu.driver.log if line.split()[0] in ("upload", "download", "copy")]
 
 
-def test_results_stay_on_the_device(exe, cupy):
+def test_results_stay_on_the_device(exe, gpu):
     for scale in (1, -2, 3, 5):
         x = X * np.float32(scale)
         found = exe.run({"x": x}, outputs="device")
 
         for name, wanted in answer(x).items():
             if wanted.size:
-                np.testing.assert_array_equal(there(found[name], cupy), wanted, err_msg=name)
-    assert not [line for line in moved(cupy) if line.startswith("download")]
+                np.testing.assert_array_equal(there(found[name], gpu), wanted, err_msg=name)
+    assert not [line for line in moved(gpu) if line.startswith("download")]
     assert found["nothing"].shape == (0, 3)
 
 
-def test_nothing_is_copied_between_two_runs_on_the_device(exe, cupy):
-    state = on_device(cupy, X)
+def test_nothing_is_copied_between_two_runs_on_the_device(exe, gpu):
+    state = on_device(gpu, X)
     wanted = X
     exe.run({"x": state}, outputs="device")
-    cupy.driver.clear_log()
+    gpu.driver.clear_log()
 
     for _ in range(6):
         state, wanted = exe.run({"x": state}, outputs="device")["y"], answer(wanted)["y"]
 
-    np.testing.assert_array_equal(there(state, cupy), wanted)
+    np.testing.assert_array_equal(there(state, gpu), wanted)
     # "x" is an output as well: that one is a copy of the input
-    assert moved(cupy) == [f"copy {SIZE}"] * 6
+    assert moved(gpu) == [f"copy {SIZE}"] * 6
 
 
-def test_arrays_of_the_caller_are_read_and_written_where_they_lie_and_a_graph_is_kept_for_each_set(exe, cupy):
-    sets = [(on_device(cupy, X * np.float32(k + 1)), *(on_device(cupy, 0 * X) for _ in "yz")) for k in range(3)]
+def test_arrays_of_the_caller_are_read_and_written_where_they_lie_and_a_graph_is_kept_for_each_set(exe, gpu):
+    sets = [(on_device(gpu, X * np.float32(k + 1)), *(on_device(gpu, 0 * X) for _ in "yz")) for k in range(3)]
     for _ in range(4):
         for x, y, z in sets:
             found = exe.run({"x": x}, outputs={"y": y, "z": z})
             assert found["y"] is y
             assert found["z"] is z
-            np.testing.assert_array_equal(found["x"], there(x, cupy))
+            np.testing.assert_array_equal(found["x"], there(x, gpu))
     for k, (_, y, z) in enumerate(sets):
-        np.testing.assert_array_equal(there(y, cupy), answer(X * np.float32(k + 1))["y"])
-        np.testing.assert_array_equal(there(z, cupy), answer(X * np.float32(k + 1))["z"])
-    assert cupy.driver.log.count("capture") == 3
+        np.testing.assert_array_equal(there(y, gpu), answer(X * np.float32(k + 1))["y"])
+        np.testing.assert_array_equal(there(z, gpu), answer(X * np.float32(k + 1))["z"])
+    assert gpu.driver.log.count("capture") == 3
 
 
-def test_the_graphs_that_are_kept_are_few(exe, cupy, monkeypatch):
-    monkeypatch.setattr(gpu, "MOST_GRAPHS", 2)
-    sets = [(on_device(cupy, X * np.float32(k + 1)), on_device(cupy, 0 * X)) for k in range(5)]
-    before = cupy.driver.held()["graphs"]
+def test_the_graphs_that_are_kept_are_few(exe, gpu, monkeypatch):
+    monkeypatch.setattr(runtime, "MOST_GRAPHS", 2)
+    sets = [(on_device(gpu, X * np.float32(k + 1)), on_device(gpu, 0 * X)) for k in range(5)]
+    before = gpu.driver.held()["graphs"]
     for _ in range(3):
         for k, (x, y) in enumerate(sets):
             exe.run({"x": x}, outputs={"y": y})
-            np.testing.assert_array_equal(there(y, cupy), answer(X * np.float32(k + 1))["y"])
-    assert cupy.driver.held()["graphs"] - before == 2
+            np.testing.assert_array_equal(there(y, gpu), answer(X * np.float32(k + 1))["y"])
+    assert gpu.driver.held()["graphs"] - before == 2
 
 
-def test_arrays_on_device_and_host_are_mixed(exe, cupy):
-    y, z = on_device(cupy, 0 * X), np.zeros_like(X)
+def test_arrays_on_device_and_host_are_mixed(exe, gpu):
+    y, z = on_device(gpu, 0 * X), np.zeros_like(X)
 
     for scale in (1, 2, 3):
         x = X * np.float32(scale)
@@ -131,69 +119,69 @@ def test_arrays_on_device_and_host_are_mixed(exe, cupy):
         assert list(found) == ["y", "z", "nothing", "x"]
         assert found["z"] is z
         np.testing.assert_array_equal(z, answer(x)["z"])
-        np.testing.assert_array_equal(there(y, cupy), answer(x)["y"])
+        np.testing.assert_array_equal(there(y, gpu), answer(x)["y"])
         np.testing.assert_array_equal(found["x"], x)
 
 
-def test_an_array_in_the_middle_of_memory_is_copied_on_the_device(exe, cupy, monkeypatch):
+def test_an_array_in_the_middle_of_memory_is_copied_on_the_device(exe, gpu, monkeypatch):
     monkeypatch.setattr(cuda_places, "ALIGNMENT", 1 << 40)
-    x, y = on_device(cupy, X), on_device(cupy, 0 * X)
-    cupy.driver.clear_log()
+    x, y = on_device(gpu, X), on_device(gpu, 0 * X)
+    gpu.driver.clear_log()
 
     exe.run({"x": x}, outputs={"y": y})
 
-    np.testing.assert_array_equal(there(y, cupy), answer(X)["y"])
-    assert [line for line in moved(cupy) if line.startswith("copy")] == [f"copy {SIZE}"] * 2
+    np.testing.assert_array_equal(there(y, gpu), answer(X)["y"])
+    assert [line for line in moved(gpu) if line.startswith("copy")] == [f"copy {SIZE}"] * 2
 
 
-def test_with_a_stream_nobody_waits_but_the_stream(exe, cupy):
-    stream = cupy.cuda.Stream(non_blocking=True)
+def test_with_a_stream_nobody_waits_but_the_stream(exe, gpu):
+    stream = gpu.cuda.Stream(non_blocking=True)
     exe.run({"x": X}, outputs="device")
     for scale in (1, 2, 3):
-        x = on_device(cupy, X * np.float32(scale), stream)  # not there yet
-        cupy.driver.clear_log()
+        x = on_device(gpu, X * np.float32(scale), stream)  # not there yet
+        gpu.driver.clear_log()
 
         found = exe.run({"x": x}, outputs="device", stream=stream)
 
-        assert "synchronize" not in cupy.driver.log
+        assert "synchronize" not in gpu.driver.log
         stream.synchronize()
-        memory = cupy.driver.memory(found["y"].data.ptr, SIZE).view(np.float32).reshape(ROWS, COLUMNS)
+        memory = gpu.driver.memory(found["y"].data.ptr, SIZE).view(np.float32).reshape(ROWS, COLUMNS)
         np.testing.assert_array_equal(memory, answer(X * np.float32(scale))["y"])
 
 
 @pytest.mark.parametrize("of_a_context", [False, True])
-def test_a_run_that_goes_on_beside_its_caller_is_in_the_order_of_a_stream(exe, cupy, of_a_context):
-    stream = cupy.cuda.Stream(non_blocking=True)
+def test_a_run_that_goes_on_beside_its_caller_is_in_the_order_of_a_stream(exe, gpu, of_a_context):
+    stream = gpu.cuda.Stream(non_blocking=True)
     begin = exe.context().run_async if of_a_context else exe.run_async
     for scale in (1, 2, 3):
-        x = on_device(cupy, X * np.float32(scale), stream)  # not there yet
+        x = on_device(gpu, X * np.float32(scale), stream)  # not there yet
 
         found = begin({"x": x}, outputs="device", stream=stream).result(60)
 
         stream.synchronize()
-        memory = cupy.driver.memory(found["y"].data.ptr, SIZE).view(np.float32).reshape(ROWS, COLUMNS)
+        memory = gpu.driver.memory(found["y"].data.ptr, SIZE).view(np.float32).reshape(ROWS, COLUMNS)
         np.testing.assert_array_equal(memory, answer(X * np.float32(scale))["y"])
 
 
-def test_inputs_from_the_host_wait_for_the_run_that_reads_those_before(exe, cupy):
-    stream = cupy.cuda.Stream(non_blocking=True)
+def test_inputs_from_the_host_wait_for_the_run_that_reads_those_before(exe, gpu):
+    stream = gpu.cuda.Stream(non_blocking=True)
     found = [exe.run({"x": X * np.float32(k)}, outputs="device", stream=stream)["y"] for k in range(1, 5)]
 
     for k, array in enumerate(found, 1):
-        np.testing.assert_array_equal(there(array, cupy), answer(X * np.float32(k))["y"])
+        np.testing.assert_array_equal(there(array, gpu), answer(X * np.float32(k))["y"])
 
 
-def test_results_for_the_host_are_complete_with_a_stream_too(exe, cupy):
-    stream = cupy.cuda.Stream(non_blocking=True)
-    x = on_device(cupy, X, stream)
+def test_results_for_the_host_are_complete_with_a_stream_too(exe, gpu):
+    stream = gpu.cuda.Stream(non_blocking=True)
+    x = on_device(gpu, X, stream)
 
     np.testing.assert_array_equal(exe.run({"x": x}, stream=stream)["y"], answer(X)["y"])
 
 
-def test_contexts_have_streams_and_memory_of_their_own_and_share_weights_and_kernels(exe, cupy):
+def test_contexts_have_streams_and_memory_of_their_own_and_share_weights_and_kernels(exe, gpu):
     exe.run({"x": X})
-    held = cupy.driver.held()
-    cupy.driver.clear_log()
+    held = gpu.driver.held()
+    gpu.driver.clear_log()
     contexts = [exe.context() for _ in range(3)]
     wrong = []
 
@@ -210,8 +198,8 @@ def test_contexts_have_streams_and_memory_of_their_own_and_share_weights_and_ker
         thread.join()
 
     assert wrong == []
-    assert cupy.driver.held()["modules"] == held["modules"]
-    assert f"upload {4 * COLUMNS}" not in " ".join(cupy.driver.log), "weights are uploaded once"
+    assert gpu.driver.held()["modules"] == held["modules"]
+    assert f"upload {4 * COLUMNS}" not in " ".join(gpu.driver.log), "weights are uploaded once"
     programs = [context.lane(exe.lanes).first for context in contexts]
     assert len({program._stream.ptr for program in programs}) == 3
 
@@ -229,72 +217,105 @@ class Protocols:
         return 0, self.handle
 
 
-def test_a_profile_leaves_the_arrays_of_the_run_before_alone(exe, cupy):
-    x = on_device(cupy, X)
+def test_a_profile_leaves_the_arrays_of_the_run_before_alone(exe, gpu):
+    x = on_device(gpu, X)
     found = exe.run({"x": x}, outputs="device")
-    wanted = there(found["y"], cupy).copy()
+    wanted = there(found["y"], gpu).copy()
 
     exe.profile({"x": X * 100})
 
-    np.testing.assert_array_equal(there(x, cupy), X)
-    np.testing.assert_array_equal(there(found["y"], cupy), wanted)
+    np.testing.assert_array_equal(there(x, gpu), X)
+    np.testing.assert_array_equal(there(found["y"], gpu), wanted)
 
 
-def test_arrays_for_results_are_written_after_what_the_caller_s_stream_does(exe, cupy):
-    y = on_device(cupy, 0 * X)
-    cupy.driver.clear_log()
+def test_arrays_for_results_are_written_after_what_the_caller_s_stream_does(exe, gpu):
+    y = on_device(gpu, 0 * X)
+    gpu.driver.clear_log()
 
     exe.run({"x": X}, outputs={"y": y})
 
-    assert cupy.driver.done("wait", "launch")[0] == "wait"
+    assert gpu.driver.done("wait", "launch")[0] == "wait"
 
 
-def test_a_program_keeps_no_array_of_a_run_that_has_ended(exe, cupy):
+def test_a_program_keeps_no_array_of_a_run_that_has_ended(exe, gpu):
     exe.run({"x": X}, outputs="device")
 
     with exe._program() as program:
         assert program._kept is None
 
 
-def test_a_stream_is_one_of_any_library(cupy):
-    stream = cupy.cuda.Stream(non_blocking=True)
+def test_a_stream_is_one_of_any_library(gpu):
+    stream = gpu.cuda.Stream(non_blocking=True)
 
     assert [stream_of(s) for s in (stream, Torchs(17), Protocols(18), 19, None)] == [stream.ptr, 17, 18, 19, 0]
     with pytest.raises(UsageError, match=r"GPC2038 stream: one of CUDA's expected, .* found str"):
         stream_of("0")
 
 
-def test_what_cannot_be_written_on_the_device_is_refused(exe, cupy):
-    x = on_device(cupy, X)
+def test_what_cannot_be_written_on_the_device_is_refused(exe, gpu):
+    x = on_device(gpu, X)
     with pytest.raises(
         InputError, match="GPC2115 output 'y': memory of its own expected, this array shares that of an input"
     ):
         exe.run({"x": x}, outputs={"y": x})
     with pytest.raises(InputError, match="GPC2115 output 'y': a contiguous array expected on a device"):
-        exe.run({"x": x}, outputs={"y": cupy.array(np.asfortranarray(X))})
+        exe.run({"x": x}, outputs={"y": gpu.array(np.asfortranarray(X))})
     with pytest.raises(InputError, match=r"GPC2115 output 'y': shape \[5, 7\] expected"):
-        exe.run({"x": x}, outputs={"y": cupy.array(X.T.copy())})
+        exe.run({"x": x}, outputs={"y": gpu.array(X.T.copy())})
     with pytest.raises(UsageError, match="GPC2038 outputs: arrays by name, or 'device', expected, found 'host'"):
         exe.run({"x": x}, outputs="host")
 
 
-def with_states(cupy, *states, second=(3, 1, 4, 5)):
+def test_an_array_that_says_it_is_read_only_is_not_written(exe, gpu):
+    y = on_device(gpu, 0 * X)
+    interface = y.__cuda_array_interface__
+
+    class ReadOnly:
+        array = y
+        __cuda_array_interface__ = interface | {"data": (interface["data"][0], True)}
+
+    with pytest.raises(InputError, match=r"GPC2115 output 'y': an array that can be written expected, .* read-only"):
+        exe.run({"x": X}, outputs={"y": ReadOnly()})
+    np.testing.assert_array_equal(
+        exe.run({"x": ReadOnly()})["y"], answer(0 * X)["y"]
+    )  # as an input it is like any other
+
+
+def test_an_array_of_another_kind_of_gpu_is_refused(exe, gpu):
+    other = GPUS[next(kind for kind in GPUS if kind != gpu.kind)]
+
+    class Foreign:
+        array = on_device(gpu, X)
+
+        def __dlpack_device__(self):
+            return other.memory_kind, 0
+
+        def __dlpack__(self, *, stream=None, **named):
+            raise BufferError("not for this library")
+
+    with pytest.raises(InputError, match="GPC2106 input 'x'"):
+        exe.run({"x": Foreign()})
+    with pytest.raises(InputError, match="GPC2115 output 'y'"):
+        exe.run({"x": X}, outputs={"y": Foreign()})
+
+
+def with_states(gpu, *states, second=(3, 1, 4, 5)):
     """``two_layers`` with states, and the buffers that its second launch works on."""
-    plan, sources, weights = two_layers(cuda.manifest("sm_80"))
+    plan, sources, weights = two_layers(gpu.target())
     written = [k for k in plan.outputs if k in second and plan.buffers[k].kind == OUTPUT]
     names = [plan.buffers[k].name for k in written]
     launches = (plan.launches[0], replace(plan.launches[1], args=second))
     plan = replace(plan, launches=launches, outputs=tuple(written), output_names=tuple(names), states=states)
-    return Executable(plan, sources, {"k0.bin": cubin("k0", [8] * 4)}, weights)
+    return Executable(plan, sources, {"k0.bin": gpu.binary(4)}, weights)
 
 
-def test_a_state_that_a_run_updates_stays_where_it_is(cupy):
-    exe = with_states(cupy, State("x", "now"), second=(3, 1, 0, 5))
+def test_a_state_that_a_run_updates_stays_where_it_is(gpu):
+    exe = with_states(gpu, State("x", "now"), second=(3, 1, 0, 5))
     context, wanted = exe.context(), X
     context.restore({"x": X})
     context.run({})
     (memory,) = context.states.arrays.values()
-    cupy.driver.clear_log()
+    gpu.driver.clear_log()
 
     for _ in range(5):
         wanted = answer(wanted)["y"]
@@ -302,30 +323,30 @@ def test_a_state_that_a_run_updates_stays_where_it_is(cupy):
         np.testing.assert_array_equal(found["z"], answer(wanted)["z"])
 
     assert context.states.arrays["x"] is memory
-    np.testing.assert_array_equal(there(memory, cupy), answer(wanted)["y"])
-    assert moved(cupy) == [f"download {SIZE}"] * 5  # of "z"; nothing else went anywhere
-    assert cupy.driver.log.count("capture") == 1
+    np.testing.assert_array_equal(there(memory, gpu), answer(wanted)["y"])
+    assert moved(gpu) == [f"download {SIZE}"] * 5  # of "z"; nothing else went anywhere
+    assert gpu.driver.log.count("capture") == 1
 
 
-def test_a_state_that_is_made_anew_has_two_arrays_and_a_graph_for_each_order(cupy):
-    exe = with_states(cupy, State("x", "y", why="as an example"))
+def test_a_state_that_is_made_anew_has_two_arrays_and_a_graph_for_each_order(gpu):
+    exe = with_states(gpu, State("x", "y", why="as an example"))
     context, wanted = exe.context(), X
     context.restore({"x": X})
     context.run({})
-    cupy.driver.clear_log()
+    gpu.driver.clear_log()
 
     for _ in range(8):
         wanted = answer(wanted)["y"]
         found = context.run({})
         assert list(found) == ["z"]
 
-    np.testing.assert_array_equal(there(context.states.arrays["x"], cupy), answer(wanted)["y"])
-    assert moved(cupy) == [f"download {SIZE}"] * 8
-    assert cupy.driver.log.count("capture") == 2
+    np.testing.assert_array_equal(there(context.states.arrays["x"], gpu), answer(wanted)["y"])
+    assert moved(gpu) == [f"download {SIZE}"] * 8
+    assert gpu.driver.log.count("capture") == 2
 
 
-def test_a_state_takes_no_memory_of_the_program_s(cupy):
-    exe, context = with_states(cupy, State("x", "y", why="as an example")), None
+def test_a_state_takes_no_memory_of_the_program_s(gpu):
+    exe, context = with_states(gpu, State("x", "y", why="as an example")), None
     for _ in range(2):
         exe.open()
         with exe._program() as program:
@@ -337,11 +358,11 @@ def test_a_state_takes_no_memory_of_the_program_s(cupy):
         assert program._own[0] > 0
 
 
-def test_a_run_that_failed_while_it_updated_a_state_loses_it(cupy):
-    exe = with_states(cupy, State("x", "now"), second=(3, 1, 0, 5))
+def test_a_run_that_failed_while_it_updated_a_state_loses_it(gpu):
+    exe = with_states(gpu, State("x", "now"), second=(3, 1, 0, 5))
     context = exe.context()
     context.run({})
-    cupy.driver.fail("cuGraphLaunch", 1)
+    gpu.driver.fail("cuGraphLaunch", 1)
 
     with pytest.raises(DeviceError):
         context.run({})

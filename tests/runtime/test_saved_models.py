@@ -11,6 +11,7 @@ import pytest
 import gpucomp
 from examples.digits import data
 from gpucomp.runtime import artifact
+from gpucomp.targets import amdgcn
 
 DIGITS = Path(data.__file__).with_name("digits.onnx")
 SHAPES = {"image": (3, 1, 8, 8)}
@@ -26,8 +27,10 @@ def build(target, path, seed):
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("target", ["cpu", "opencl", "cuda:sm_90a"])
+@pytest.mark.parametrize("target", ["cpu", "opencl", "cuda:sm_90a", "hip:gfx90a"])
 def test_two_builds_are_equal_byte_for_byte(target, tmp_path):
+    if target.startswith("hip") and (amdgcn.compiler("hip") is None or amdgcn.linker() is None):
+        pytest.skip("clang 18 or lld is not installed")
     first, second = (build(target, tmp_path / f"{seed}.gpuc", seed) for seed in (1, 2))
 
     assert first == second

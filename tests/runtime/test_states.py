@@ -11,9 +11,14 @@ from bench.decoder_model import Sizes, decoder
 from gpucomp import Dim
 from gpucomp.artifact import manifest
 from gpucomp.cli.compare import onnxruntime_session
+from gpucomp.device import hip as device
 from gpucomp.errors import ArtifactError, InputError, RunStoppedError, UsageError
+from gpucomp.runtime import hip, hip_arrays
 from gpucomp.runtime.stopping import Stop
+from gpucomp.targets import amdgcn
+from testing.cuda_on_cpu.harness import hip_compiler
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
+from tests.c_runtime.gpus import EmulatedHip
 from tests.onnx_builders import model, node, value
 from tests.runtime.samples import close
 
@@ -31,9 +36,25 @@ def compiled(target="cpu", graph=MODEL, shapes=SHAPES, **more):
     return gpucomp.compile(graph, target=target, shapes=shapes, states="auto", **more)
 
 
-@pytest.fixture(scope="module", params=TARGETS)
+HIP = pytest.param(
+    "hip:gfx90a",
+    marks=pytest.mark.skipif(
+        amdgcn.compiler("hip") is None or amdgcn.linker() is None or hip_compiler() is None,
+        reason="clang 18 or lld is not installed",
+    ),
+)
+
+
+@pytest.fixture(scope="module", params=[*TARGETS, HIP])
 def exe(request):
-    return compiled(request.param)
+    made = compiled(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param.startswith("hip"):
+            gpu = EmulatedHip(made.at(batch_size=1, sequence_length=1, past_sequence_length=0))
+            for module in (hip_arrays, hip):
+                patch.setattr(module, "shared", lambda: gpu.arrays)
+            patch.setattr(device, "runtime", lambda: gpu.library)
+        yield made
 
 
 def tokens(count, batch=1):

@@ -17,7 +17,6 @@ from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.attention.simt.emit import emit_attention
 from gpucomp.schedule.space import (
     MAX_GROUPS,
-    STATIC_SHARED,
     Family,
     Work,
     can_run,
@@ -215,8 +214,8 @@ def objections(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) ->
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
-    if not limits.is_cpu and shared > STATIC_SHARED:
-        yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
+    if not limits.is_cpu and shared > limits.static_bytes:
+        yield f"{shared} B of shared memory in one array, compilers allow {limits.static_bytes}"
     if not limits.is_cpu:
         yield from too_many_registers(limits, threads_of(s), registers(s, p))
     if d.tiles > MAX_GROUPS:
