@@ -15,22 +15,31 @@ from gpucomp.errors import ScheduleError
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import rank
 from gpucomp.schedule.uncertainty import kind_of
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, hip, opencl
 
 Wanted = tuple[str, Spec]
 Answer = TypeVar("Answer")
 
 
 @lru_cache(maxsize=1024)
-def target_of(name: str) -> Target | None:
-    """The target for a device as a file names it, with that device's figures; ``None`` if nothing is known of it."""
+def target_of(name: str, interface: str = "") -> Target | None:
+    """The target for a device as a file names it, with that device's figures; ``None`` if nothing is known of it.
+
+    With ``interface`` ``hip``, the target of HIP for a GPU of AMD; ``None`` for others.
+    """
     known = find(name)
     if known is None:
         return None
     kind, _, arch = known.target.partition(":")
-    target = cuda.manifest(arch) if kind == "cuda" else opencl.manifest(arch)
-    limits = replace(target.limits, units=known.device.units)
-    return replace(target, limits=limits, device=known.device, features=target.features - known.lacks)
+    device = known.device
+    if interface == "hip":
+        if not hip.is_known(arch):
+            return None
+        target, device = hip.manifest(arch), replace(device, shuffles=True)
+    else:
+        target = cuda.manifest(arch) if kind == "cuda" else opencl.manifest(arch)
+    limits = replace(target.limits, units=device.units)
+    return replace(target, limits=limits, device=device, features=target.features - known.lacks)
 
 
 def predicted_us(name: str, spec: Spec) -> float:
@@ -45,9 +54,15 @@ def predicted_kind(name: str, spec: Spec) -> tuple[float, str]:
     return (found.us, kind_of(found.family.title, found.terms)) if found is not None else (0.0, "")
 
 
-def _first(name: str, spec: Spec) -> rank.Ranked | None:
+def predicted_on_hip(name: str, spec: Spec) -> float:
+    """As ``predicted_us``, by HIP's kernels on a GPU of AMD."""
+    found = _first(name, spec, "hip")
+    return found.us if found is not None else 0.0
+
+
+def _first(name: str, spec: Spec, interface: str = "") -> rank.Ranked | None:
     """The schedule that the model ranks first."""
-    target = target_of(name)
+    target = target_of(name, interface)
     if target is None or target.device is None:
         return None
     kernel = spec.kernel()
