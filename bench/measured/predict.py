@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bench.measured.kernels import Spec
 from gpucomp.device.catalogue import find
@@ -18,6 +18,7 @@ from gpucomp.schedule.uncertainty import kind_of
 from gpucomp.targets import cuda, hip, opencl
 
 Wanted = tuple[str, Spec]
+Question = TypeVar("Question", bound=tuple[Any, ...])
 Answer = TypeVar("Answer")
 
 
@@ -79,10 +80,12 @@ def predictions(wanted: Iterable[Wanted], jobs: int) -> Mapping[Wanted, float]:
     return answers(predicted_us, wanted, jobs)
 
 
-def answers(of: Callable[[str, Spec], Answer], wanted: Iterable[Wanted], jobs: int) -> Mapping[Wanted, Answer]:
-    """What ``of``, a function of a module, says of distinct kernels, by ``jobs`` processes."""
+def answers(
+    of: Callable[..., Answer], wanted: Iterable[Question], jobs: int, *, chunk: int = 16
+) -> Mapping[Question, Answer]:
+    """What ``of``, a function of a module, says of distinct arguments, such as devices and kernels, by ``jobs`` processes."""
     distinct = list(dict.fromkeys(wanted))
     if jobs <= 1:
         return {one: of(*one) for one in distinct}
     with ProcessPoolExecutor(jobs) as pool:
-        return dict(zip(distinct, pool.map(of, *zip(*distinct, strict=True), chunksize=16), strict=True))
+        return dict(zip(distinct, pool.map(of, *zip(*distinct, strict=True), chunksize=chunk), strict=True))
