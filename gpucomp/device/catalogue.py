@@ -12,8 +12,8 @@ A row replaces what differs from the GPU of its architecture there. Sources, nam
 
 Units, clock, bandwidth and size of the cache were compared with TPU's for every GPU of NVIDIA and AMD but the RX 9070s; a comment
 names what differs and why it stays. For phones, chips' clocks and bandwidths are 3P. Nobody publishes ``l2_gbs``: those here,
-unless they are the architecture's, are guesses that follow units and clock. ``launch_us`` of Adrenos is from ncnn's BlazeFace, whose 84
-kernels have almost no work and take 34 us each on an Adreno 640 and a 660, 43 us on a 740 (PM, bench/results/phones.md).
+unless they are the architecture's, are guesses that follow units and clock. ``launch_us`` of Adrenos is from ncnn's BlazeFace,
+whose 84 kernels have almost no work and take 34 us each on an Adreno 640 and a 660, 43 us on a 740 (bench/results/phones.md).
 
 ``loaded`` is the part of the boost clock that long products hold under the power limit, as far as it has been measured (PM).
 No sheet says what memory delivers. A row has the sheet's figure times the share that measurements of its kind reach:
