@@ -1,1 +1,1 @@
-"""Checks and measurements for a machine with a CUDA GPU; they need no network."""
+"""Checks and measurements for a machine with a GPU; they need no network."""

@@ -1,6 +1,6 @@
 """One command for a machine with a GPU and no network: does gpucomp compute correctly there, and how fast?
 
-    python -m bench.gpu [STAGE ...] [--out DIR] [--limit-s 540] [--target cuda|opencl] [--dry-run]
+    python -m bench.gpu [STAGE ...] [--out DIR] [--limit-s 540] [--target cuda|hip|opencl] [--dry-run]
 
     first    a plan for the first 45 minutes on a device: a part of each stage below, with a summary after each
     contact  prerequisites of everything else: the compiler, tensor maps, 48 KiB of shared memory, overlapping launches
@@ -9,14 +9,16 @@
     kernels  each distinct layer of five models at four precisions: the best of many schedules beside torch
     models   whole models at each precision beside torch, torch.compile and onnxruntime, if installed
     tune     more schedules for each layer; every measurement is a line of DIR/records.jsonl
+    published  with --target hip: ResNet-50's layers in MIOpen's find-db (--find-db FILE) beside predictions
     report   the results in DIR as markdown: ratios, losses first, predictions beside measurements
 
 Results are JSON lines in DIR/results.jsonl, written one by one; work that is done with the same sources is not repeated.
 Only a child process uses the device. It is killed when it hangs and restarted when it dies.
 Exit status 0: all correct; 1: something is wrong; 3: the time limit was reached, so run it again to continue.
 --dry-run simulates the device on the CPU, with small shapes and an invented clock.
-Required: numpy, onnx, ml_dtypes, jinja2, llvmlite, and cupy with cuda-bindings and NVRTC (--target opencl: pyopencl;
---dry-run: g++). torch, onnxruntime and pynvml are used if installed, and reported as missing otherwise.
+Required: numpy, onnx, ml_dtypes, jinja2, llvmlite, and cupy with cuda-bindings and NVRTC (--target hip: clang, lld and HIP's
+runtime library; --target opencl: pyopencl; --dry-run: g++, and clang for hip). torch, onnxruntime and pynvml are used if
+installed, and reported as missing otherwise.
 """
 
 from __future__ import annotations
@@ -31,16 +33,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.context import Context, Options
+from bench.gpu.devices import KINDS
 from bench.options import parser_of
 
 NEEDED = ("numpy", "onnx", "ml_dtypes", "jinja2", "llvmlite")
-STAGES = ("contact", "probe", "correct", "kernels", "models", "tune")
+STAGES = ("contact", "probe", "correct", "kernels", "models", "tune", "published")
 DEFAULT = ("probe", "correct", "kernels", "models")
 
 
 def missing(options: Options) -> list[str]:
     """The required packages that are not installed."""
-    device = () if options.dry_run else ("pyopencl",) if options.target == "opencl" else ("cupy", "cuda.bindings")
+    device = () if options.dry_run else KINDS[options.target].packages
     return [name for name in (*NEEDED, *device) if not _is_installed(name)]
 
 
@@ -58,7 +61,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
     known = ("first", *STAGES, "report")
     add("stages", nargs="*", metavar="STAGE", help=f"one of {', '.join(known)} (default: {' '.join(DEFAULT)})")
     add("--out", type=Path, default=Path("gpu-results"), metavar="DIR", help="folder of the results")
-    add("--target", choices=("cuda", "opencl"), default="cuda", help="the kind of device")
+    add("--target", choices=tuple(KINDS), default="cuda", help="the kind of device")
     add("--limit-s", type=float, default=540.0, metavar="S", help="start no more work after this time, in seconds")
     add("--models", default="", metavar="A,B", help="only these models (default: those of the stage)")
     add(
@@ -87,8 +90,11 @@ def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
         metavar="N",
         help="number of processes that compile",
     )
+    add("--find-db", type=Path, metavar="FILE", help="stage published: MIOpen's find-db as comma-separated values")
     add("--dry-run", action="store_true", help="simulate the device with the CUDA-on-CPU harness")
     given = parser.parse_args(arguments)
+    if given.dry_run and not KINDS[given.target].rehearsal:
+        parser.error(f"--dry-run has no kernels of {given.target}")
     if unknown := [stage for stage in given.stages if stage not in known]:
         parser.error(f"no stage {unknown[0]!r}; there are {', '.join(known)}")
     options = Options(
@@ -105,6 +111,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
         given.kernel_s,
         given.torch_compile,
         given.compilers,
+        given.find_db,
     )
     if not missing(options):
         from bench.models import MODELS

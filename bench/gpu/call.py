@@ -15,7 +15,7 @@ from bench.gpu.context import Context, Options
 from bench.gpu.results import Results
 
 SAMPLES = ("samples_us", "samples_ms")
-HIDDEN = {"samples", "schedule", "candidates", "said", "stages", "launches", "wrong", "refused"}
+HIDDEN = {"samples", "schedule", "candidates", "said", "stages", "launches", "wrong", "refused", "table"}
 
 
 @dataclass

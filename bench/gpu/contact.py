@@ -1,7 +1,8 @@
 """Prerequisites of everything else that no device has shown yet; each is tested by itself, in seconds.
 
-Whether NVRTC compiles here, and for which driver; whether the driver encodes tensor maps, and which; whether a kernel gets
-48 KiB of dynamic shared memory in addition to static; whether overlapping launches are correct in a captured graph.
+Whether NVRTC or clang compiles here, and for which driver; whether the driver encodes tensor maps, and which; whether a kernel
+gets 48 KiB of dynamic shared memory in addition to static; whether two launches, which overlap if they can, are correct in a
+captured graph.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Question:
 
 def jobs(context: Any) -> list[Job]:
     target, dry = context.target, context.options.dry_run
-    if target.kind != "cuda":
+    if devices.KINDS[target.kind].build is None:
         return []
     steps, groups = (10, 2) if dry else (STEPS, target.limits.units)
     found = [Job(NAME, "compiler", "compiler")]
@@ -87,7 +88,9 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
         case Question() as question:
             return asked(context, device, question)
     facts = device.facts()
-    return {"ok": True, "compiler": facts["compiler"], "driver": facts["driver"]}
+    version = devices.KINDS[device.target.kind].version
+    assert version is not None
+    return {"ok": True, "compiler": facts["compiler"], "driver": version(facts["driver"])}
 
 
 def asked(context: Any, device: Any, question: Question) -> dict[str, Any]:
@@ -135,8 +138,7 @@ def summary(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
     found = {e["name"]: e for e in entries if e["stage"] == NAME}
     said = []
     if (e := found.get("compiler", {})).get("ok"):
-        driver = e["driver"]
-        said.append(f"{e['compiler']} compiles; the driver runs CUDA {driver // 1000}.{driver % 1000 // 10}.")
+        said.append(f"{e['compiler']} compiles; the driver runs {e['driver']}.")
     for name in MAPS:
         if (e := found.get(f"map-{name}")) is not None:
             why = e.get("refused") or e.get("error")

@@ -28,6 +28,7 @@ class Options:
     kernel_s: float = 8.0
     torch_compile: bool = False
     compilers: int = 1
+    find_db: Path | None = None
 
 
 @dataclass
@@ -52,6 +53,7 @@ class Context:
     def open_device(self) -> Any:
         from bench.gpu import devices
 
+        kind = devices.KINDS[self.options.target]
         if self.options.dry_run:
-            return devices.Harness(self.harness_folder)
-        return devices.OpenCLDevice() if self.options.target == "opencl" else devices.Gpu()
+            return devices.Harness(self.harness_folder, kind.manifest(kind.rehearsal))
+        return kind.open()

@@ -81,7 +81,7 @@ def jobs(context: Any) -> list[Job]:
 
 def _watches(context: Any, work: list[Job]) -> list[Job]:
     path = next((p for p in map(shutil.which, PLACES) if p), None)
-    if path is None or context.options.dry_run or context.options.target != "cuda":
+    if path is None or context.options.dry_run or not devices.KINDS[context.options.target].sanitizer:
         return []
     each: dict[str, list[str]] = {title: [] for title in FAMILIES}
     for job in work:

@@ -1,6 +1,7 @@
-"""The devices that can be measured: a CUDA GPU, an OpenCL device, or the CUDA-on-CPU harness in place of a GPU.
+"""The devices that can be measured: a GPU of CUDA or HIP, an OpenCL device, or the CUDA-on-CPU harness in place of a GPU.
 
-All of them execute plans. The first two use the runtime's own programs, so the measurement is what a user gets.
+All of them execute plans. All but the harness use the runtime's own programs, so the measurement is what a user gets.
+What else the kinds of devices differ in is a row of ``KINDS``.
 """
 
 from __future__ import annotations
@@ -10,23 +11,28 @@ import importlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from bench.gpu import hip_facts
 from bench.gpu.results import REHEARSED
 from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Plan
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
+from gpucomp.device import hip as hip_device
+from gpucomp.device.device import AMD, CUDA
+from gpucomp.device.device import Device as Figures
 from gpucomp.device.limits import Core, Limits
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import DTYPES
 from gpucomp.kernel.source import KernelSource
-from gpucomp.targets import cuda, opencl, opencl_build
-from gpucomp.targets.cache import open_cache
+from gpucomp.planning import BINARY_SUFFIX
+from gpucomp.targets import amdgcn, cuda, hip, opencl, opencl_build
+from gpucomp.targets.cache import KernelCache, open_cache
 from gpucomp.tuning.devices import import_nvml, nvml_clocks
 
 Arrays = Mapping[str, np.ndarray]
@@ -131,8 +137,13 @@ class Gpu:
         gc.collect()
         for pool in (self.cupy.get_default_memory_pool(), self.cupy.get_default_pinned_memory_pool()):
             pool.free_all_blocks()
-        if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        free_of_torch()
+
+
+def free_of_torch() -> None:
+    """Free what torch's pool keeps on a GPU, of CUDA or ROCm, if torch has used one."""
+    if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def nbytes(spec: TensorMap) -> int:
@@ -153,6 +164,48 @@ def smi_clocks() -> dict[str, Any]:
     except (subprocess.TimeoutExpired, ValueError):
         return {}
     return {"sm_mhz": sm, "memory_mhz": memory, "celsius": celsius, "watts": watts}
+
+
+class Hip:
+    """The first AMD GPU, through HIP's runtime library."""
+
+    least_launches = 20
+
+    def __init__(self) -> None:
+        self.target = hip.device_here()
+        self._library = hip_device.runtime()
+        self._numbers = hip_facts.numbers(self._library, self.target.arch)
+        self.name = hip_device.gpu(self._library, 0).name
+        # on some GPUs the last cache lies behind the one that HIP tells of
+        self.cache_bytes = max(self._numbers.get("l2_bytes", 0), self.target.cache_bytes)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "gpu": self.name,
+            "arch": self.target.arch,
+            **self._numbers,
+            **hip_facts.memory(self._library),
+            "driver": hip_device.version(self._library),
+            "compiler": hip.compiler_version(),
+        }
+
+    def clocks(self) -> dict[str, Any]:
+        return hip_facts.clocks(self._library)
+
+    def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
+        from gpucomp.runtime.hip import HipProgram
+
+        return HipProgram(plan, sources, binaries, weights)
+
+    def refused(self, spec: TensorMap) -> str:
+        return "HIP has none"
+
+    def free(self) -> None:
+        from gpucomp.runtime.hip_arrays import shared
+
+        gc.collect()
+        shared().get_default_memory_pool().free_all_blocks()
+        free_of_torch()
 
 
 class OpenCLDevice:
@@ -214,12 +267,14 @@ class Harness:
 
     least_launches = 2
     cache_bytes = 1 << 12
+    name = REHEARSED
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.target, self.name, self.folder = cuda.manifest("sm_90a"), "harness", folder
+    def __init__(self, folder: Path | None = None, target: Target | None = None) -> None:
+        self.target, self.folder = target or cuda.manifest("sm_90a"), folder
 
     def facts(self) -> dict[str, Any]:
-        return {"gpu": REHEARSED, "arch": self.target.arch, "driver": 0, "compiler": "g++"}
+        compiler = "clang" if self.target.kind == "hip" else "g++"
+        return {"gpu": REHEARSED, "arch": self.target.arch, "driver": 0, "compiler": compiler}
 
     def clocks(self) -> dict[str, Any]:
         return {"sm_mhz": 1000, "memory_mhz": 1000, "celsius": 20, "watts": 0.0, "held_by": []}
@@ -238,11 +293,11 @@ class HarnessProgram:
     """Runs a plan's launches in order, each in a process of its own. They share one arena, as on a device."""
 
     def __init__(self, plan: Plan, sources: Mapping[str, str], weights: Arrays, folder: Path | None = None) -> None:
-        from testing.cuda_on_cpu.harness import CudaOnCpu
+        from testing.cuda_on_cpu.harness import compile_many
 
         self.plan, self.weights = plan, weights
         pairs = [(sources[k.source], k.name) for k in plan.kernels]
-        self._kernels = [CudaOnCpu(*pair, batch=pairs, cache_dir=folder) for pair in pairs]
+        self._kernels = compile_many(pairs, cache_dir=folder, arch=plan.arch if plan.kind == "hip" else "")
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         from testing.cuda_on_cpu.harness import Mapped
@@ -277,9 +332,10 @@ class HarnessProgram:
 
 def build(source: KernelSource, target: Target, folder: Path | None = None) -> dict[str, bytes]:
     """A kernel's binary, under its name in the plan; from the cache if possible."""
-    if target.kind == "cuda" and folder is None:
-        return {f"{source.name}.cubin": cuda.build(source, target, open_cache())}
-    return {}  # for OpenCL the process that runs it builds it; the harness compiles in ``open``
+    make = KINDS[target.kind].build
+    if make is None or folder is not None:
+        return {}  # for OpenCL the process that runs it builds it; the harness compiles in ``open``
+    return {source.name + BINARY_SUFFIX[target.kind]: make(source, target, open_cache())}
 
 
 @dataclass(frozen=True)
@@ -295,7 +351,7 @@ class Described:
     gpu: str
 
     def target(self) -> Target:
-        base = cuda.manifest(self.arch) if self.kind == "cuda" else opencl.manifest(self.arch)
+        base = KINDS[self.kind].manifest(self.arch)
         limits = Limits(**{**self.limits, "core": Core(**self.limits["core"])})
         return replace(base, name=self.name, limits=limits, features=frozenset(self.features))
 
@@ -311,3 +367,102 @@ def described(device: Device) -> dict[str, Any]:
         "cache_bytes": device.cache_bytes,
         "gpu": device.name,
     }
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a compiler says of a kernel: registers of a work-item, static shared memory, and what registers do not hold."""
+
+    registers: int
+    shared_bytes: int
+    spill_bytes: int
+
+
+def _used_on_cuda(source: KernelSource, target: Target) -> Used:
+    found = cuda.resources(cuda.compile_source(source, target)[1])[source.name]
+    return Used(found.registers, found.shared_bytes, found.spilt + found.stack_bytes)
+
+
+def _used_on_hip(source: KernelSource, target: Target) -> Used:
+    found = amdgcn.resources(source, target.arch)
+    return Used(found.vector, found.local_bytes, found.private_bytes)
+
+
+def _cuda_version(driver: int) -> str:
+    return f"CUDA {driver // 1000}.{driver % 1000 // 10}"
+
+
+def _hip_version(driver: int) -> str:
+    return f"HIP {driver // 10_000_000}.{driver // 100_000 % 100}.{driver % 100_000}"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the stages ask of a kind of devices.
+
+    open        opens the first device
+    manifest    the target of an architecture, without a device
+    packages    of Python that are needed
+    flags       of the compiler, for records
+    build       makes a kernel's binary; none where the driver compiles
+    used        what the compiler says of a kernel; none where nothing does
+    version     a driver's number in words; none where it is text
+    rehearsal   the architecture of a dry run; none where the harness has no such kernels
+    torch       the attribute of ``torch.version`` of a torch that has such devices. They are ``cuda`` to torch for ROCm as well
+    convolver   torch's library for convolutions
+    products    torch's names of its libraries for products, of which the faster one is taken; none: what torch takes by itself
+    provider    onnxruntime's provider, and its options
+    sanitizer   whether compute-sanitizer can watch the kernels
+    """
+
+    open: Callable[[], Device]
+    manifest: Callable[[str], Target]
+    packages: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    build: Callable[[KernelSource, Target, KernelCache | None], bytes] | None = None
+    used: Callable[[KernelSource, Target], Used] | None = None
+    version: Callable[[int], str] | None = None
+    rehearsal: str = ""
+    torch: str = ""
+    convolver: str = ""
+    products: tuple[str, ...] = ()
+    provider: tuple[str, Mapping[str, str]] = ("", {})
+    sanitizer: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    "cuda": Kind(
+        Gpu,
+        cuda.manifest,
+        ("cupy", "cuda.bindings"),
+        tuple(cuda.OPTIONS),
+        cuda.build,
+        _used_on_cuda,
+        _cuda_version,
+        "sm_90a",
+        torch="cuda",
+        convolver="cuDNN",
+        provider=("CUDAExecutionProvider", {"enable_cuda_graph": "1"}),
+        sanitizer=True,
+    ),
+    "hip": Kind(
+        Hip,
+        hip.manifest,
+        (),
+        amdgcn.HIP_FLAGS,
+        hip.build,
+        _used_on_hip,
+        _hip_version,
+        "gfx90a",
+        torch="hip",
+        convolver="MIOpen",
+        products=("cublas", "cublaslt"),  # torch's names for rocBLAS and hipBLASLt
+        provider=("ROCMExecutionProvider", {}),
+    ),
+    "opencl": Kind(OpenCLDevice, opencl.manifest, ("pyopencl",), tuple(opencl_build.FLAGS)),
+}
+
+
+def listed(arch: str) -> Figures | None:
+    """The built-in figures of an architecture; ``None`` if there are none."""
+    return CUDA.get(arch) or AMD.get(arch)

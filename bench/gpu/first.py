@@ -39,13 +39,14 @@ FEW = {"precisions": ("fp16", "tf32"), "top": 6, "kernel_s": 3.0}
 PLAN = (
     Part("contact", "contact", 1.0),
     Part("wgmma", "correct", 3.0, ("contraction/wgmma", "contraction/tcgen05")),
-    Part("mma", "correct", 4.0, ("contraction/mma",)),
+    Part("mma", "correct", 4.0, ("contraction/mma", "contraction/amd")),
     Part("attention", "correct", 2.0, ("attention/wgmma", "attention/mma", "attention/simt")),
     Part("simt", "correct", 3.0, ("contraction/simt",)),
     Part("other-engines", "correct", 4.0),
     Part("probe", "probe", 4.0),
     Part("kernels-of-resnet50", "kernels", 8.0, options={"models": ("resnet50",), **FEW}),
     Part("kernels-of-bert", "kernels", 6.0, options={"models": ("bert_base",), **FEW}),
+    Part("published", "published", 2.0),
     Part("models", "models", 8.0, options={"models": (), "precisions": ()}),
 )
 NAMED = frozenset(engine for part in PLAN for engine in part.engines)
@@ -79,6 +80,9 @@ def _do(call: Call, part: Part, deadline: float) -> int:
     stage = importlib.import_module(f"bench.gpu.{part.stage}")
     context = Context(replace(call.context.options, **part.options), call.context.described)
     jobs = of(part, stage.jobs(context))
+    if not jobs:  # the device has nothing of the kind
+        call.results.end(NAME, part.name, {"ok": True, "jobs": 0})
+        return 0
     left = call.do(stage, context, jobs, deadline)
     call.results.spend(part.name, time.monotonic() - begin)
     if not left:

@@ -14,9 +14,11 @@ import numpy as np
 
 from gpucomp.artifact.plan import INPUT, OUTPUT, TEMP, Buffer, Launch, Plan
 from gpucomp.device.target import Target
+from gpucomp.ir.types import BF16, F16, F32, I8, I32, DType
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.contraction.amd.emit import ELEMENTS, has_instruction, instruction_of
 from gpucomp.kernels_templates.loops.space import FAMILY
 from gpucomp.planning import Rendered, compiled_kernel
 from gpucomp.schedule.choose import Choice
@@ -110,13 +112,38 @@ MMA_FUNCTIONS = {  # the function, its depth, the type of a sum
     "tf32": ("gc_mma_m16n8k8_tf32", 8, "float"),
     "s8": ("gc_mma_m16n8k32_i8<true, true>", 32, "int"),
 }
+# a lane's 16 or 32 bytes of either operand are words of x; the sums are a vector
+AMD_MMA = """extern "C" __global__ void __launch_bounds__({threads}) k0(const unsigned* __restrict__ x, {type}* __restrict__ y) {{
+  typedef unsigned words __attribute__((ext_vector_type({words})));
+  const int i = blockIdx.x * {threads} + threadIdx.x;
+  words first, second;
+#pragma unroll
+  for (int j = 0; j < {words}; ++j) {{
+    first[j] = x[(i * {words} + j) % {count}];
+    second[j] = x[(i * {words} + j + 1) % {count}];
+  }}
+  const {vector} a = __builtin_bit_cast({vector}, first), b = __builtin_bit_cast({vector}, second);
+  gc_{type}{held} sum[{sums}] = {{}};
+  for (int n = 0; n < {steps}; ++n) {{
+#pragma unroll
+    for (int j = 0; j < {sums}; ++j) {{ {calls} }}
+  }}
+  {type} total = 0;
+#pragma unroll
+  for (int j = 0; j < {sums}; ++j) {{
+#pragma unroll
+    for (int r = 0; r < {held}; ++r) total += sum[j][r];
+  }}
+  y[i % {count}] = total;
+}}
+"""
+AMD_OPERANDS = {"f16": F16, "bf16": BF16, "f32": F32, "s8": I8}
 BARRIER = """extern "C" __global__ void k0(const float* x, float* y, unsigned* counters) {{
   for (unsigned n = 1; n <= {rounds}u; ++n) {{
     __syncthreads();
     if (threadIdx.x == 0) {{
-      gc_threadfence();
-      gc_atomic_add(counters, 1u);
-      while (gc_atomic_add(counters, 0u) < n * {groups}u) {{
+      gc_atomic_inc_wrap_release(counters, ~0u);
+      while (gc_load_acquire(counters) < n * {groups}u) {{
       }}
     }}
     __syncthreads();
@@ -151,19 +178,33 @@ def copy(target: Target, nbytes: int, *, launches: int = 1) -> Loop:
     """Reads ``nbytes`` and writes as many, 16 bytes at a time."""
     count = nbytes // 16
     groups = max(1, min(target.limits.units * 16, count // THREADS))
-    text = COPY[target.language].format(threads=THREADS, count=count, stride=groups * THREADS)
+    text = _text(COPY, target).format(threads=THREADS, count=count, stride=groups * THREADS)
     return Loop(text, groups, nbytes, 2 * nbytes / 1e9, "GB/s", launches=launches)
 
 
 def fma(target: Target, steps: int) -> Loop:
     """f32 multiply-adds in registers; each counts as two operations."""
     groups, count = target.limits.units * 8, 1 << 14
-    text = FMA[target.language].format(threads=THREADS, count=count, sums=SUMS, steps=steps)
+    text = _text(FMA, target).format(threads=THREADS, count=count, sums=SUMS, steps=steps)
     return Loop(text, groups, 4 * count, 2.0 * groups * THREADS * SUMS * steps / 1e12, "TFLOP/s")
 
 
+def _text(texts: Mapping[str, str], target: Target) -> str:
+    """The text in the target's language. HIP's is that of CUDA C++: ``gpucomp`` puts another prelude in front of it."""
+    return texts["opencl" if target.language == "opencl" else "cuda"]
+
+
+def operands(target: Target) -> tuple[str, ...]:
+    """The operands of the target's matrix instructions."""
+    if target.language == "hip":
+        return tuple(name for name, dtype in AMD_OPERANDS.items() if has_instruction(dtype, target.features))
+    return ("f16", "tf32", "bf16", "s8") if "mma_sm80" in target.features else ("f16", "s8")
+
+
 def mma(target: Target, operands: str, steps: int) -> Loop:
-    """mma.sync on registers; a multiply-add counts as two operations."""
+    """A warp's or wave's matrix instructions on registers; a multiply-add counts as two operations."""
+    if target.language == "hip":
+        return _amd_mma(target, AMD_OPERANDS[operands], steps)
     function, depth, type = MMA_FUNCTIONS[operands]
     groups, count = target.limits.units * 4, 1 << 14
     text = MMA.format(threads=THREADS, count=count, sums=SUMS, steps=steps, function=function, type=type)
@@ -171,10 +212,34 @@ def mma(target: Target, operands: str, steps: int) -> Loop:
     return Loop(text, groups, 4 * count, work / 1e12, "TFLOP/s")
 
 
+def _amd_mma(target: Target, dtype: DType, steps: int) -> Loop:
+    wave = target.limits.warp
+    size = 32 if wave == 64 else 16
+    found, element = instruction_of(dtype, wave, size, target.features), ELEMENTS[dtype]
+    type = "int" if element.sums is I32 else "float"
+    name, lanes = element.chunk
+    groups, count, words = target.limits.units * 4, 1 << 14, 4 * found.chunks
+    text = AMD_MMA.format(
+        threads=THREADS,
+        count=count,
+        sums=SUMS,
+        steps=steps,
+        words=words,
+        type=type,
+        held=found.sums,
+        vector=f"gc_{name}{lanes * found.chunks}",
+        calls=" ".join(f"sum[j] = {call};" for call in found.calls("a", "b", "sum[j]")),
+    )
+    # lanes hold a row's chunks side by side, or all of them the same ones
+    depth = 16 // dtype.numpy.itemsize * (wave // size if found.beside else found.chunks)
+    work = 2.0 * size * size * depth * groups * (THREADS // wave) * SUMS * steps
+    return Loop(text, groups, 4 * count, work / 1e12, "TFLOP/s")
+
+
 def nothing(target: Target, launches: int, *, programmatic: bool = False) -> Loop:
     """Empty kernels in a chain; with ``programmatic`` each may start before the previous one has ended."""
     body = f" {OVERLAP} " if programmatic else ""
-    text = NOTHING[target.language].format(body=body)
+    text = _text(NOTHING, target).format(body=body)
     return Loop(text, 1, 256, 1.0, "us", threads=32, launches=launches, programmatic=programmatic)
 
 

@@ -22,7 +22,6 @@ from gpucomp.errors import DeviceLostError, GpucompError
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.model import terms
-from gpucomp.targets import cuda, opencl_build
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import Setup, setup
 
@@ -32,7 +31,6 @@ FINALISTS = 3
 MOST_SETS, MOST_BYTES = 256, 4 << 30  # of buffers that rotate so that data is not in the cache
 SMALL, ORACLE = 1 << 16, 1 << 24  # points: up to SMALL the oracle is preferred to torch; above ORACLE it is not used
 RECORDS = "records.jsonl"
-FLAGS = {"cuda": list(cuda.OPTIONS), "opencl": list(opencl_build.FLAGS)}
 CUBLAS_MATH = {"tf32": True}  # precisions at which torch may round f32 to tf32
 
 
@@ -70,9 +68,19 @@ def torch_here() -> Any:
 
 
 def torch_device(torch: Any, context: Any) -> str:
-    """``cuda``, except in a dry run and for OpenCL."""
-    options = context.options
-    return "cuda" if torch.cuda.is_available() and options.target == "cuda" and not options.dry_run else "cpu"
+    """``cuda`` if this torch has such GPUs as are measured, except in a dry run."""
+    made_for = devices.KINDS[context.options.target].torch
+    fits = bool(made_for) and getattr(torch.version, made_for, None) is not None and torch.cuda.is_available()
+    return "cuda" if fits and not context.options.dry_run else "cpu"
+
+
+def torch_facts(context: Any) -> dict[str, Any]:
+    """The versions of torch and of its library for convolutions; empty if torch has no such GPUs."""
+    torch = torch_here()
+    if torch is None or torch_device(torch, context) == "cpu":
+        return {}
+    convolver = devices.KINDS[context.options.target].convolver
+    return {"torch": str(torch.__version__), convolver: torch.backends.cudnn.version()}
 
 
 def reference(context: Any, problem: Problem, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], str]:
@@ -120,7 +128,7 @@ def measured(
             "kernel": problem.kernel.digest,
             "tuner": tuner,
             "seed": 0,
-            "flags": FLAGS[device.target.kind],
+            "flags": list(devices.KINDS[device.target.kind].flags),
         }
         if "refused" in plain:
             record |= {"invalidity": "build", "fault": record.pop("refused")}
@@ -195,16 +203,16 @@ def cold_sets(device: Any, problem: Problem, small: bool) -> int:
 
 
 def static_terms(candidate: Candidate, problem: Problem, target: Target) -> dict[str, Any]:
-    """The analytic model's terms of a schedule, with the registers from ptxas; empty without NVRTC."""
-    if target.kind != "cuda" or target.device is None:
+    """The analytic model's terms of a schedule, with the registers from the compiler; empty if that is in the driver."""
+    used_by = devices.KINDS[target.kind].used
+    if used_by is None or target.device is None:
         return {}
     source, packed = rendered(problem.kernel, candidate, target, "k0")
     kernel = packed.kernel if packed else problem.kernel
     try:
-        _, log = cuda.compile_source(source, target)
+        found = used_by(source, target)
     except GpucompError as error:
         return {"static_fault": str(error)[:200]}
-    found = cuda.resources(log)[source.name]
     family = candidate.family
     s, p = family.schedule(candidate.schedule), family.problem(kernel)
     work_of = family.work_with(target.device.shuffles)
@@ -215,7 +223,7 @@ def static_terms(candidate: Candidate, problem: Problem, target: Target) -> dict
         "static_us": t.total_us,
         "limiter": t.limiter,
         "registers": found.registers,
-        "spill_bytes": found.spilt + found.stack_bytes,
+        "spill_bytes": found.spill_bytes,
         "occupancy": t.occupancy,
     }
 
@@ -235,8 +243,13 @@ def torch_times(context: Any, problem: Problem, inputs: Sequence[np.ndarray], se
     try:
         with torch_timing.rounding(torch, CUBLAS_MATH.get(problem.precision, False)):
             functions = [Translated(problem.step, inputs, torch, dtype, device) for _ in range(sets)]
-            return torch_timing.function_times(
-                torch, functions, REPLAYS, context.options.torch_compile, fake=context.options.dry_run
+            products = devices.KINDS[context.options.target].products if problem.kernel.family == "contraction" else ()
+            return torch_timing.fastest(
+                torch,
+                products if device == "cuda" else (),
+                lambda: torch_timing.function_times(
+                    torch, functions, REPLAYS, context.options.torch_compile, fake=context.options.dry_run
+                ),
             )
     except UntranslatedError as error:
         return {"torch": str(error)}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.gpu import checks, measure
+from bench.gpu import checks, devices, measure
 from bench.gpu.problems import MODELS, supported
 from bench.gpu.work import Job
 from gpucomp.artifact.plan import Plan
@@ -43,7 +43,7 @@ def jobs(context: Any) -> list[Job]:
     size = "reduced" if context.small else "full"
     pairs = [(m, p) for p in supported(precisions, context.target) for m in names]
     found = [Job(NAME, f"{m}-{p}-{size}", Subject(m, p), limit_s=180) for m, p in pairs]
-    if options.target == "cuda" and not options.dry_run and importlib.util.find_spec("torch"):
+    if devices.KINDS[options.target].torch and not options.dry_run and importlib.util.find_spec("torch"):
         found += [Job(NAME, f"{m}-{p}-{size}-compiled", Subject(m, p, True), COMPILE_S) for m, p in pairs]
     return found
 
@@ -55,7 +55,7 @@ def built(context: Any, name: str) -> Any:
 
 
 def prepare(context: Any, job: Job) -> dict[str, Any]:
-    if context.target.kind == "cuda" and not context.options.dry_run:
+    if devices.KINDS[context.target.kind].build is not None and not context.options.dry_run:
         compiled(context, job.subject, built(context, job.subject.model))  # fills the cache
     return {}
 
@@ -192,19 +192,25 @@ def by_torch(
 def by_onnxruntime(
     context: Any, subject: Subject, model: Any, feeds: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]
 ) -> Rival:
-    """onnxruntime's CUDA provider with graphs and bound buffers; it is timed by the host, which includes a call's overhead."""
+    """onnxruntime's provider with bound buffers, and graphs for CUDA; timed by the host, which includes a call's overhead.
+
+    In an onnxruntime for ROCm the device's memory is ``cuda`` too.
+    """
     if importlib.util.find_spec("onnxruntime") is None:
         return None, "not installed"
     import onnxruntime
 
-    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers() or context.options.dry_run:
-        return None, "it has no CUDA provider"
+    provider, settings = devices.KINDS[context.options.target].provider
+    if provider not in onnxruntime.get_available_providers() or context.options.dry_run:
+        return None, f"it has no {provider or 'provider for OpenCL'}"
     if subject.precision not in ("fp32", "tf32"):
         return None, "the model is f32"
     import time
 
-    how = {"enable_cuda_graph": "1", "use_tf32": str(int(subject.precision == "tf32"))}
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=[("CUDAExecutionProvider", how)])
+    how = dict(settings)
+    if context.options.target == "cuda":
+        how["use_tf32"] = str(int(subject.precision == "tf32"))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=[(provider, how)])
     binding = session.io_binding()
     for name, array in feeds.items():
         binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0))

@@ -17,12 +17,12 @@ from bench.gpu import checks, devices, loops, measure
 from bench.gpu.candidates import Candidate, default, rendered
 from bench.gpu.loops import Loop
 from bench.gpu.work import Job
+from gpucomp.device.device import CUDA
 from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.ir.types import F16, F32
 from gpucomp.kernel import Kernel
 from gpucomp.kernels_templates.engines import engines_of
-from gpucomp.targets import cuda
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import setup
 
@@ -55,7 +55,7 @@ def jobs(context: Any) -> list[Job]:
         target = target.with_limits(units=1)
     found = [Job(NAME, "device", "device")]
     found += [Job(NAME, name, make(target), limit_s=90) for name, make in _loops(target, dry)]
-    if context.options.target == "cuda":
+    if devices.KINDS[context.options.target].torch:
         dtypes = ("fp32",) if dry else ("fp32", "tf32", "fp16", "bf16")
         found += [Job(NAME, f"torch-matmul-{d}", Square(32 if dry else 8192, d), limit_s=120) for d in dtypes]
     found += [Job(NAME, f"split-{'x'.join(map(str, s.shape))}-{s.dtype}", s, limit_s=120) for s in _splits(dry)]
@@ -70,13 +70,12 @@ def _loops(target: Target, dry: bool) -> Iterator[tuple[str, Callable[[Target], 
     # both partitions read: 25 + 25 do not fit completely, 8 + 8 do
     for name, nbytes in L2_COPIES.items():
         yield name, partial(loops.copy, nbytes=many(nbytes, 4096), launches=many(20, 2))
-    yield "fma", partial(loops.fma, steps=many(40000, 2) if target.kind == "cuda" else many(4000, 2))
+    yield "fma", partial(loops.fma, steps=many(4000, 2) if target.kind == "opencl" else many(40000, 2))
     yield "empty", partial(loops.nothing, launches=many(200, 2))
-    if target.kind != "cuda":
+    if target.kind == "opencl":
         return
-    for operands in ("f16", "tf32") if dry else ("f16", "bf16", "tf32", "s8"):
-        if operands in ("f16", "s8") or "mma_sm80" in target.features:
-            yield f"mma-{operands}", partial(loops.mma, operands=operands, steps=many(20000, 2))
+    for operands in loops.operands(target)[: 2 if dry else None]:
+        yield f"mma-{operands}", partial(loops.mma, operands=operands, steps=many(20000, 2))
     if "pdl" in target.features:
         yield "empty-overlapping", partial(loops.nothing, launches=many(200, 2), programmatic=True)
     yield "grid-barrier", partial(loops.barrier, groups=target.limits.units, rounds=many(200, 2))
@@ -116,7 +115,8 @@ def split_candidates(kernel: Kernel, target: Target) -> Iterator[Candidate]:
 def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> dict[str, Any]:
     match job.subject:
         case "device":
-            return {"ok": True, **device.facts(), "at_rest": device.clocks(), "missing": missing()}
+            facts = device.facts() | measure.torch_facts(context)
+            return {"ok": True, **facts, "at_rest": device.clocks(), "missing": missing()}
         case Loop() as loop:
             return timed_loop(context, device, loop, job.name)
         case Square(size=size, dtype=dtype):
@@ -220,7 +220,7 @@ def figures(entries: Sequence[Mapping[str, Any]], arch: str) -> dict[str, Any]:
     ``mma.sync`` reaches.
     """
     found = _ended(entries)
-    facts, listed = found.get("device", {}), cuda.DEVICES.get(arch)
+    facts, listed = found.get("device", {}), devices.listed(arch)
     mhz = found.get("fma", {}).get("clocks", {}).get("sm_mhz") or facts.get("clock_mhz")
     units, ghz = facts.get("units"), mhz / 1e3 if mhz else listed.ghz if listed else None
 
@@ -228,8 +228,8 @@ def figures(entries: Sequence[Mapping[str, Any]], arch: str) -> dict[str, Any]:
         value = _median(found, name)
         return round(value * 1e12 / 2 / (units * ghz * 1e9)) if value and units and ghz else None
 
-    by_warp = {o: per_unit(f"mma-{o}") or 0 for o in ("f16", "bf16", "tf32", "s8")}
-    library = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32"}
+    by_warp = {o: per_unit(f"mma-{o}") or 0 for o in ("f16", "bf16", "f32", "tf32", "s8")}
+    library = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32"} | ({"f32": "fp32"} if by_warp["f32"] else {})
     matrix = {o: max(rate, per_unit(f"torch-matmul-{library.get(o)}") or 0) for o, rate in by_warp.items()}
     dram, l2, empty = (_median(found, name) for name in ("copy-dram", "copy-l2-8", "empty"))
     launch = _median(found, "empty-overlapping") or empty  # kernels are launched like this if they can overlap
@@ -242,7 +242,8 @@ def figures(entries: Sequence[Mapping[str, Any]], arch: str) -> dict[str, Any]:
         "launch_us": launch and round(launch, 2),
         "fma": per_unit("fma"),
         "matrix": {operand: rate for operand, rate in matrix.items() if rate},
-        "by_warp_share": round(by_warp["f16"] / matrix["f16"], 3) if by_warp["f16"] else None,
+        # AMD's matrix cores have no other instructions than a wave's
+        "by_warp_share": round(by_warp["f16"] / matrix["f16"], 3) if by_warp["f16"] and arch in CUDA else None,
     }
     return {name: value for name, value in pairs.items() if value}
 
@@ -257,7 +258,7 @@ def _median(found: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
 
 def constants(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
     """The measured figures in the form of the device's line in ``gpucomp/device/device.py``."""
-    found, listed, lines = _ended(entries), cuda.DEVICES.get(arch), []
+    found, listed, lines = _ended(entries), devices.listed(arch), []
     for name, value in figures(entries, arch).items():
         before = getattr(listed, name, None) if listed else None
         lines.append(f"    {name}={value}" + (f"  # the table says {before}" if before is not None else ""))

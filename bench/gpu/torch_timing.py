@@ -38,6 +38,24 @@ def by_the_host(torch: Any, call: Callable[[], object]) -> Callable[[], float]:
     return run
 
 
+def fastest(torch: Any, libraries: Sequence[str], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """``measure()`` with each of torch's libraries for products: that with the least ``torch_warm_us``, and its name.
+
+    Without ``libraries``, or with a torch that has no such choice, it is called once.
+    """
+    choose = getattr(torch.backends.cuda, "preferred_blas_library", None)
+    if not libraries or choose is None:
+        return measure()
+    before, found = choose(), []
+    try:
+        for name in libraries:
+            choose(name)
+            found.append(measure() | {"torch_products": name})
+    finally:
+        choose(before)
+    return min(found, key=lambda times: float(times["torch_warm_us"]))
+
+
 def function_times(
     torch: Any, functions: Sequence[Any], replays: int, compiled: bool, *, fake: bool = False
 ) -> dict[str, Any]:

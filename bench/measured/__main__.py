@@ -1,6 +1,6 @@
 """Holds the analytic model against published measurements of GPUs.
 
-    python -m bench.measured FOLDER [--json FILE] [--problems 80] [--jobs 2] [--markdown FILE] [--direct | --intervals]
+    python -m bench.measured FOLDER [--json FILE] [--problems 80] [--jobs 2] [--markdown FILE] [--direct | --intervals | --layers]
 
 FOLDER has files of comma-separated values, compressed or not; their columns tell what they hold (``bench.measured.formats``).
 For each file, device and data type: how many problems were predicted of how many rows, the ratio of predicted over measured
@@ -16,6 +16,7 @@ of which ``gpucomp.device.catalogue`` knows nothing. --json - writes to standard
 ``gpucomp.schedule.uncertainty``, and how many measurements of a device are between the ends that the other devices' have.
 
 --direct compares only MIOpen's find-db, and only convolutions by direct solvers (``bench.measured.direct``).
+--layers compares the layers of ResNet-50 in MIOpen's find-db, one by one, with what HIP's kernels are predicted to take.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.measured import direct, intervals
+from bench.measured import direct, intervals, layers
 from bench.measured.agreement import File, Ranked, as_json, file_of, ranked_of, ranking
 from bench.measured.formats import Measured, Table, format_of, load, sampled
 from bench.measured.predict import Wanted, answers, predicted_kind, predictions, target_of
@@ -119,6 +120,17 @@ def study_of_direct(folder: Path, most: int, jobs: int) -> tuple[str, dict[str, 
     return "\n".join(lines[1:]), {"direct": [direct.as_json(one, times) for one in found]}
 
 
+def study_of_layers(folder: Path, most: int, jobs: int) -> tuple[str, dict[str, Any]]:
+    """The layers of ``layers.MODEL`` in all files with MIOpen's solvers, and what goes to JSON."""
+    from bench.models import build
+
+    wanted = layers.layers_of(build(layers.MODEL))
+    rows = [row for path in paths_in(folder) for row in layers.published(load(path), wanted, layers.BATCH)]
+    times = layers.predictions(rows, jobs)
+    found = [asdict(row) | {"predicted_us": times[row.device, row.spec]} for row in rows]
+    return "\n".join(layers.lines(wanted, rows, times, layers.BATCH)), {"layers": found}
+
+
 def _read(findings: Findings, path: Path, most: int) -> list[Group]:
     """The groups of a file. Spaces of configurations are added to ``findings`` at once."""
     table = load(path)
@@ -207,13 +219,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--direct", action="store_true", help="only direct convolutions of MIOpen's find-db")
+    only.add_argument("--layers", action="store_true", help="only the layers of ResNet-50 in MIOpen's find-db")
     only.add_argument("--intervals", action="store_true", help="only how far predictions are off, by kind of kernel")
     options = parser.parse_args(arguments)
     if not options.folder.is_dir():
         parser.error(f"no folder {options.folder}")
     most = max(2, options.problems)
-    if options.direct or options.intervals:
-        study_of = study_of_direct if options.direct else study_of_intervals
+    alone = {"direct": study_of_direct, "intervals": study_of_intervals, "layers": study_of_layers}
+    study_of = next((alone[name] for name in alone if getattr(options, name)), None)
+    if study_of is not None:
         text, results = study_of(options.folder, most, options.jobs)
     else:
         findings = study(options.folder, most, options.jobs)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bench.measured.kernels import Spec
 from gpucomp.device.catalogue import find
@@ -15,22 +15,32 @@ from gpucomp.errors import ScheduleError
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import rank
 from gpucomp.schedule.uncertainty import kind_of
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, hip, opencl
 
 Wanted = tuple[str, Spec]
+Question = TypeVar("Question", bound=tuple[Any, ...])
 Answer = TypeVar("Answer")
 
 
 @lru_cache(maxsize=1024)
-def target_of(name: str) -> Target | None:
-    """The target for a device as a file names it, with that device's figures; ``None`` if nothing is known of it."""
+def target_of(name: str, interface: str = "") -> Target | None:
+    """The target for a device as a file names it, with that device's figures; ``None`` if nothing is known of it.
+
+    With ``interface`` ``hip``, the target of HIP for a GPU of AMD; ``None`` for others.
+    """
     known = find(name)
     if known is None:
         return None
     kind, _, arch = known.target.partition(":")
-    target = cuda.manifest(arch) if kind == "cuda" else opencl.manifest(arch)
-    limits = replace(target.limits, units=known.device.units)
-    return replace(target, limits=limits, device=known.device, features=target.features - known.lacks)
+    device = known.device
+    if interface == "hip":
+        if not hip.is_known(arch):
+            return None
+        target, device = hip.manifest(arch), replace(device, shuffles=True)
+    else:
+        target = cuda.manifest(arch) if kind == "cuda" else opencl.manifest(arch)
+    limits = replace(target.limits, units=device.units)
+    return replace(target, limits=limits, device=device, features=target.features - known.lacks)
 
 
 def predicted_us(name: str, spec: Spec) -> float:
@@ -45,9 +55,15 @@ def predicted_kind(name: str, spec: Spec) -> tuple[float, str]:
     return (found.us, kind_of(found.family.title, found.terms)) if found is not None else (0.0, "")
 
 
-def _first(name: str, spec: Spec) -> rank.Ranked | None:
+def predicted_on_hip(name: str, spec: Spec) -> float:
+    """As ``predicted_us``, by HIP's kernels on a GPU of AMD."""
+    found = _first(name, spec, "hip")
+    return found.us if found is not None else 0.0
+
+
+def _first(name: str, spec: Spec, interface: str = "") -> rank.Ranked | None:
     """The schedule that the model ranks first."""
-    target = target_of(name)
+    target = target_of(name, interface)
     if target is None or target.device is None:
         return None
     kernel = spec.kernel()
@@ -64,10 +80,12 @@ def predictions(wanted: Iterable[Wanted], jobs: int) -> Mapping[Wanted, float]:
     return answers(predicted_us, wanted, jobs)
 
 
-def answers(of: Callable[[str, Spec], Answer], wanted: Iterable[Wanted], jobs: int) -> Mapping[Wanted, Answer]:
-    """What ``of``, a function of a module, says of distinct kernels, by ``jobs`` processes."""
+def answers(
+    of: Callable[..., Answer], wanted: Iterable[Question], jobs: int, *, chunk: int = 16
+) -> Mapping[Question, Answer]:
+    """What ``of``, a function of a module, says of distinct arguments, such as devices and kernels, by ``jobs`` processes."""
     distinct = list(dict.fromkeys(wanted))
     if jobs <= 1:
         return {one: of(*one) for one in distinct}
     with ProcessPoolExecutor(jobs) as pool:
-        return dict(zip(distinct, pool.map(of, *zip(*distinct, strict=True), chunksize=16), strict=True))
+        return dict(zip(distinct, pool.map(of, *zip(*distinct, strict=True), chunksize=chunk), strict=True))

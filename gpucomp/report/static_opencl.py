@@ -57,6 +57,11 @@ def costs(
     return compared(found, lowered, target) if compare else found
 
 
+def estimated(lowered: Lowered, target: Target) -> list[Cost]:
+    """The cost of every launch for any OpenCL GPU by formulas alone, in order: what ``costs`` gives where nothing compiles."""
+    return [cost_of(step, item, device_of(target), _spent(step, item, None)) for step, item in launched(lowered)]
+
+
 def instruction_set(target: Target) -> str:
     """The instruction set for clang."""
     return target.arch if target.arch.startswith("gfx") else USUAL_AMD

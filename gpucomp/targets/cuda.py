@@ -6,7 +6,6 @@ import ctypes
 import ctypes.util
 import hashlib
 import importlib.util
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,9 +14,8 @@ from functools import cache
 from importlib import resources as files
 from pathlib import Path
 
-from gpucomp import config
 from gpucomp.device.device import CUDA as DEVICES
-from gpucomp.device.device import Device, measured
+from gpucomp.device.figures import figures
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
@@ -82,32 +80,8 @@ def manifest(arch: str) -> Target:
         row_tails=True,
         folds_norms=True,
         features=FEATURES[arch],
-        device=_device(arch),
+        device=figures(arch, DEVICES[arch]),
     )
-
-
-def _device(arch: str) -> Device:
-    """The device for the analytic model: the built-in figures, replaced by those in the file of measured devices."""
-    place = config.current().devices
-    if place is None:
-        return DEVICES[arch]
-    try:
-        found = json.loads(place.read_text(encoding="utf-8"))
-        figures = found.get(arch, {}) if isinstance(found, dict) else None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"measured devices {quote(place)}: {error}", code="GPC2001") from error
-    if not isinstance(figures, dict):
-        raise UsageError(
-            f"measured devices {quote(place)}: a JSON object with the figures of each architecture expected",
-            code="GPC2001",
-        )
-    if unknown := sorted(set(found) - set(DEVICES)):
-        known = ", ".join(DEVICES)
-        raise UsageError(
-            f"measured devices {quote(place)}: unknown architecture {quote(str(unknown[0]))}; known are {known}",
-            code="GPC2001",
-        )
-    return measured(DEVICES[arch], figures)
 
 
 def resolve(which: str) -> Target:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 
 from gpucomp.device import hip as device
+from gpucomp.device.figures import figures
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, UsageError, quote
 from gpucomp.kernel.source import KernelSource
@@ -25,7 +26,7 @@ ALIGNMENT = 256  # bytes: what hipMalloc gives
 def manifest(arch: str) -> Target:
     """The target ``hip:<arch>``."""
     like = opencl.manifest(arch)
-    figures = replace(like.device, shuffles=True) if like.device is not None else None
+    found = figures(arch, replace(like.device, shuffles=True)) if like.device is not None else None
     limits = replace(like.limits, subgroups=True)
     return replace(
         like,
@@ -34,7 +35,7 @@ def manifest(arch: str) -> Target:
         language="hip",
         limits=limits,
         features=like.features - {"amd_fence"} | {"hip"},
-        device=figures,
+        device=found,
         alignment=ALIGNMENT,
     )
 

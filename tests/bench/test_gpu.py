@@ -80,7 +80,9 @@ def test_the_plan_is_gone_through_whole_and_says_what_is_known_after_each_part(d
 
     assert done.returncode == 0, done.stderr + (folder / "work.log").read_text()
     headings = [line for line in done.stdout.splitlines() if line.startswith("== ")]
-    assert [heading.split()[1].rstrip(":") for heading in headings] == [part.name for part in first.PLAN]
+    assert [heading.split()[1].rstrip(":") for heading in headings] == [
+        part.name for part in first.PLAN if part.name != "published"
+    ]
     assert all(number == total for heading in headings for number, total in [heading.split()[2:5:2]])
     ended = [e["stage"] for e in ends(folder) if e["stage"] != first.NAME]
     assert list(dict.fromkeys(ended)) == ["contact", "correct", "probe", "kernels", "models"]

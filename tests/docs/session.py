@@ -79,6 +79,7 @@ NOT_HERE = {
     "bench.gpu probe": "needs a GPU",
     "bench.gpu tune": "needs a GPU",
     "bench.measured": "needs files of measurements: tests/bench/test_measured.py runs it on small ones",
+    "bench.measured.phones": "takes minutes: tests/bench/test_measured_phones.py runs it on small networks",
     "bench.ocr_trace": "downloads models: tests/bench/test_ocr_trace.py runs it on small ones",
     "bench.ort_applications": "installs eight applications: tests/bench/test_ort_applications.py runs its parts",
     "bench.serve_load": "takes half an hour: tests/bench/test_serve_load.py runs it with less to do",

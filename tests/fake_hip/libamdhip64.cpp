@@ -201,6 +201,26 @@ API Status hipGetDevicePropertiesR0600(char* properties, int) {
   memcpy(properties + ARCH_AT, arch.c_str(), arch.size() + 1);
   return OK;
 }
+// MultiprocessorCount, L2CacheSize and ClockRate in kHz, as an MI210 has them.
+API Status hipDeviceGetAttribute(int* value, int attribute, int device) {
+  ENTER();
+  if (device < 0 || device >= devices) return INVALID_DEVICE;
+  const std::map<int, int> known = {{63, 104}, {19, 8 << 20}, {5, 1700000}};
+  if (!known.count(attribute)) return INVALID_VALUE;
+  *value = known.at(attribute);
+  return OK;
+}
+API Status hipDeviceGetPCIBusId(char* text, int length, int device) {
+  ENTER();
+  if (device < 0 || device >= devices || length < 13) return INVALID_VALUE;
+  strcpy(text, "0000:C1:00.0");
+  return OK;
+}
+API Status hipMemGetInfo(size_t* free, size_t* total) {
+  ENTER();
+  *free = memory_left, *total = (size_t)64 << 30;
+  return OK;
+}
 API Status hipGetDevice(int* device) { *device = current; return OK; }
 API Status hipSetDevice(int device) {
   ENTER();

@@ -13,7 +13,8 @@ from bench.models import build, inputs
 from gpucomp.cli.compare import relative_error
 from gpucomp.runtime.hip import HipProgram
 from gpucomp.targets import amdgcn
-from testing.cuda_on_cpu.harness import compile_many, hip_compiler
+from testing.cuda_on_cpu.harness import hip_compiler
+from tests.fake_hip.kernels import on_this_processor
 from tests.fake_hip.runtime import FakeHip
 
 pytestmark = pytest.mark.skipif(
@@ -40,24 +41,6 @@ def model_of(case):
         return onnx.load(DIGITS), {"image": image.shape}, {"image": image}
     model = build(case, reduced=True)
     return model, None, inputs(model)
-
-
-def on_this_processor(plan, sources, arch):
-    """The kernels as functions of the bytes from each address on, by name."""
-    names = [kernel.name for kernel in plan.kernels]
-    made = compile_many([(sources[kernel.source], kernel.name) for kernel in plan.kernels], arch=arch)
-
-    def function(number, kernel, compiled):
-        launch = next(one for one in plan.launches if one.kernel == number)
-        sizes = [plan.buffers[position].nbytes for position in launch.args]
-
-        def run(*memory):
-            parts = [part[:size] for part, size in zip(memory, sizes, strict=True)]
-            compiled.run(kernel.groups, kernel.items, parts, dynamic_shared=kernel.shared)
-
-        return run
-
-    return dict(zip(names, map(function, range(len(names)), plan.kernels, made), strict=True))
 
 
 @pytest.mark.parametrize("precision", sorted(LIMITS))
