@@ -37,14 +37,19 @@ Change = Callable[[Recorded, float, np.random.Generator], Recorded]
 def added(space: Recorded, amount: float, rng: np.random.Generator) -> Recorded:
     """Add random effects, ``amount`` times as large as the space's own; each parameter, pair and triple has another weight."""
     logs = np.log(space.seconds)
-    total = np.zeros(len(logs))
+    changed = logs + amount * np.nanstd(logs) * effects(space.candidates, rng)
+    return replace(space, seconds=np.exp(changed / np.hypot(1, amount)))
+
+
+def effects(candidates: Candidates, rng: np.random.Generator) -> np.ndarray:
+    """float [points]: a sum of random effects of values, pairs and triples, with mean 0 and standard deviation 1."""
+    total = np.zeros(len(candidates))
     for order, share in zip(ORDERS, SHARES, strict=True):
-        part = np.zeros(len(logs))
-        for cell in cells(space.candidates, order):
+        part = np.zeros(len(candidates))
+        for cell in cells(candidates, order):
             part += rng.gamma(0.5) * unit(rng.standard_normal(int(cell.max()) + 1)[cell])
         total += np.sqrt(share) * unit(part)
-    changed = logs + amount * np.nanstd(logs) * unit(total)
-    return replace(space, seconds=np.exp(changed / np.hypot(1, amount)))
+    return unit(total)
 
 
 def reweighted(space: Recorded, amount: float, rng: np.random.Generator) -> Recorded:

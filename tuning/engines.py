@@ -9,9 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
+from gpucomp.device.target import Target
+from gpucomp.kernel import Kernel
 from gpucomp.schedule import rank
 from gpucomp.schedule.records import Record, distance, ratio_of
 from gpucomp.schedule.space import Family
+from gpucomp.schedule.uncertainty import SCHEDULES
 from gpucomp.targets.back_end import engines_by_body
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.records import current_hashes
@@ -19,10 +22,30 @@ from gpucomp.tuning.space import Candidates
 from gpucomp.tuning.tasks import Candidate, Task
 
 MOST = 6000  # points of an engine; a larger space is sampled down to this
-EXPECTED = 6  # of an engine's points that are measured first: the fastest ones by the analytic model
+EXPECTED = 6  # of an engine's points that are in the table whatever its size: the fastest ones by the analytic model
 SOURCES = 4  # other kernels or devices whose records a search starts from
 Key = tuple[str, tuple[tuple[str, int], ...]]
 Source = list[tuple[dict[str, int], float | None]]  # schedules and ratios of one kernel and device; None: it failed
+
+
+def candidates(kernel: Kernel, family: Family, target: Target, most: int = MOST, seed: int = 0) -> Candidates:
+    """The points of an engine, and what the analytic model says of them if a ``Device`` describes the target."""
+    device = target.device
+    leading = rank.leading(kernel, family, target.limits, device, EXPECTED) if device is not None else ()
+
+    def expect(values: np.ndarray) -> np.ndarray | None:
+        return None if device is None else rank.expected_us(kernel, family, values, device)
+
+    return Candidates.from_family(
+        family,
+        family.problem(kernel),
+        target.limits,
+        most=most,
+        seed=seed,
+        leading=leading,
+        expect=expect,
+        error=SCHEDULES,
+    )
 
 
 class Engines:
@@ -38,19 +61,8 @@ class Engines:
     def spaces(self) -> list[tuple[Family, Candidates]]:
         """The engines with at least one legal point, each with all of its points or a sample of them."""
         task = self._task
-        made = [(family, self._candidates(task, family)) for family in task.engines]
+        made = [(f, candidates(task.kernel, f, task.target, self._most, self._seed)) for f in task.engines]
         return [(family, found) for family, found in made if len(found)]
-
-    def _candidates(self, task: Task, family: Family) -> Candidates:
-        problem, limits, device = task.problem(family), task.target.limits, task.target.device
-        leading = rank.leading(task.kernel, family, limits, device, EXPECTED) if device is not None else ()
-
-        def expect(values: np.ndarray) -> np.ndarray | None:
-            return None if device is None else rank.expected_us(task.kernel, family, values, device)
-
-        return Candidates.from_family(
-            family, problem, limits, most=self._most, seed=self._seed, leading=leading, expect=expect
-        )
 
     @cached_property
     def starts(self) -> list[int]:

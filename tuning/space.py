@@ -33,6 +33,8 @@ class Candidates:
     default    the row of the schedule of an untuned build, if it is in the table
     leading    the rows that an analytic model predicts to be fastest, the fastest first
     expected   float [points]: the expected time of each point, of which only the order counts; the smallest comes first
+    error      the deviation of the logarithm of measured over expected times, where a model knows how far it may be off: the
+               expected times' ratios count then
 
     Raises ``UsageError`` for a table with repeated rows, or whose shape does not fit the names.
     """
@@ -48,6 +50,7 @@ class Candidates:
         default: int | None = None,
         leading: Sequence[int] = (),
         expected: np.ndarray | None = None,
+        error: float | None = None,
     ) -> None:
         self.names = tuple(names)
         self.values = np.ascontiguousarray(values, dtype=np.int64).reshape(-1, len(self.names))
@@ -57,6 +60,7 @@ class Candidates:
         self.default = default
         self.leading = tuple(leading)
         self.expected = expected
+        self.error = error
         if len(set(self.names)) != len(self.names):
             raise UsageError(f"parameters {sorted(self.names)}: a name appears twice")
         if any(len(column) != len(self) for column in self.derived.values()):
@@ -74,6 +78,7 @@ class Candidates:
         seed: int = 0,
         leading: Sequence[Schedule] = (),
         expect: Callable[[np.ndarray], np.ndarray | None] = lambda values: None,
+        error: float | None = None,
     ) -> Candidates:
         """The schedules of ``family`` that can run, or a sample of about ``most`` of them.
 
@@ -82,10 +87,10 @@ class Candidates:
         and points that differ from the default or a leading schedule in a single parameter are always kept. The derived
         columns are the launch, the work of a group, and the engine's estimate.
 
-        ``expect`` returns the expected times of a table of schedules. If it returns None, points are expected to be the
-        slower the more they differ from the default. An engine's own estimate is not used for this: it is made for a short
-        list that the default is the best of. Beyond that list it ignores register pressure, and it prefers schedules
-        that are ten times slower.
+        ``expect`` returns the expected times of a table of schedules, which are off by ``error``. If it returns None, points
+        are expected to be the slower the more they differ from the default. An engine's own estimate is not used for this: it
+        is made for a short list that the default is the best of. Beyond that list it ignores register pressure, and it prefers
+        schedules that are ten times slower.
         """
         names = [p.name for p in family.params]
         size = points.size(family)
@@ -100,10 +105,12 @@ class Candidates:
         rows = {tuple(s[n] for n in names): s for s in (*legal, *start, *leading)}
         number = {key: row for row, key in enumerate(rows)}
         values = np.array(list(rows), np.int64).reshape(-1, len(names))
-        derived = _derived(family, list(rows.values()), problem, limits)
+        derived = derived_columns(family, list(rows.values()), problem, limits)
         row = number[tuple(default[n] for n in names)] if start else None
         fastest = [number[tuple(s[n] for n in names)] for s in leading]
         expected = expect(values)
+        if expected is None:
+            error = None
         if expected is None and row is not None:
             heavier = _heavier(family, list(rows.values()), problem, row) if limits.is_cpu else np.zeros(len(values))
             expected = (values != values[row]).sum(1) + len(names) * heavier
@@ -115,6 +122,7 @@ class Candidates:
             default=row,
             leading=fastest,
             expected=expected,
+            error=error,
         )
 
     def __len__(self) -> int:
@@ -349,7 +357,10 @@ def _heavier(family: Family, points: Sequence[Schedule], problem: Sizes, default
     return np.asarray((weights > weights[default]).sum(1))
 
 
-def _derived(family: Family, points: Sequence[Schedule], problem: Sizes, limits: Limits) -> dict[str, np.ndarray]:
+def derived_columns(
+    family: Family, points: Sequence[Schedule], problem: Sizes, limits: Limits
+) -> dict[str, np.ndarray]:
+    """What a family computes from schedules, for an encoding: the launch, the work of a group, and the engine's estimate."""
     columns: dict[str, list[float]] = {}
     for number, point in enumerate(points):
         schedule = family.schedule(point)

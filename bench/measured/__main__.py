@@ -1,6 +1,7 @@
 """Holds the analytic model against published measurements of GPUs.
 
-    python -m bench.measured FOLDER [--json FILE] [--problems 80] [--jobs 2] [--markdown FILE] [--direct | --intervals | --layers]
+    python -m bench.measured FOLDER [--json FILE] [--problems 80] [--jobs 2] [--markdown FILE]
+                             [--direct | --intervals | --layers | --order]
 
 FOLDER has files of comma-separated values, compressed or not; their columns tell what they hold (``bench.measured.formats``).
 For each file, device and data type: how many problems were predicted of how many rows, the ratio of predicted over measured
@@ -14,6 +15,9 @@ of which ``gpucomp.device.catalogue`` knows nothing. --json - writes to standard
 
 --intervals prints how far predictions are off by vendor and by what takes the time, the numbers of
 ``gpucomp.schedule.uncertainty``, and how many measurements of a device are between the ends that the other devices' have.
+
+--order prints how far the predictions of one kernel's configurations are off, from which predicted gain on four of five are in
+the predicted order, and how the model's first choice does beside the engine's default (``bench.measured.order``).
 
 --direct compares only MIOpen's find-db, and only convolutions by direct solvers (``bench.measured.direct``).
 --layers compares the layers of ResNet-50 in MIOpen's find-db, one by one, with what HIP's kernels are predicted to take.
@@ -29,7 +33,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.measured import direct, intervals, layers
+from bench.measured import direct, intervals, layers, order
 from bench.measured.agreement import File, Ranked, as_json, file_of, ranked_of, ranking
 from bench.measured.formats import Measured, Table, format_of, load, sampled
 from bench.measured.predict import Wanted, answers, predicted_kind, predictions, target_of
@@ -110,6 +114,15 @@ def study_of_intervals(folder: Path, most: int, jobs: int) -> tuple[str, dict[st
     ]
     found = list(intervals.pooled(rows, answers(predicted_kind, ((row.device, row.spec) for row in rows), jobs)))
     return intervals.tables(found), {"intervals": [asdict(one) for one in found]}
+
+
+def study_of_order(folder: Path, most: int, jobs: int) -> tuple[str, dict[str, Any]]:
+    """The tables of all spaces of configurations, and what goes to JSON. ``most`` and ``jobs`` do not matter."""
+    loaded = [(path.name.split(".")[0], load(path)) for path in paths_in(folder)]
+    files = [(name, spaces_of(t)) for name, t in loaded if (form := format_of(t)) is not None and form.read is None]
+    found = [one for name, spaces in files for one in order.orders(name, spaces)]
+    defaults = [order.default_of(name, spaces) for name, spaces in files if spaces]
+    return order.tables(found, defaults), {"order": [asdict(one) for one in (*found, *defaults)]}
 
 
 def study_of_direct(folder: Path, most: int, jobs: int) -> tuple[str, dict[str, Any]]:
@@ -221,11 +234,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     only.add_argument("--direct", action="store_true", help="only direct convolutions of MIOpen's find-db")
     only.add_argument("--layers", action="store_true", help="only the layers of ResNet-50 in MIOpen's find-db")
     only.add_argument("--intervals", action="store_true", help="only how far predictions are off, by kind of kernel")
+    only.add_argument(
+        "--order", action="store_true", help="only how sure the order of predictions is, of one kernel's schedules"
+    )
     options = parser.parse_args(arguments)
     if not options.folder.is_dir():
         parser.error(f"no folder {options.folder}")
     most = max(2, options.problems)
-    alone = {"direct": study_of_direct, "intervals": study_of_intervals, "layers": study_of_layers}
+    alone = {
+        "direct": study_of_direct,
+        "intervals": study_of_intervals,
+        "layers": study_of_layers,
+        "order": study_of_order,
+    }
     study_of = next((alone[name] for name in alone if getattr(options, name)), None)
     if study_of is not None:
         text, results = study_of(options.folder, most, options.jobs)

@@ -53,13 +53,17 @@ class Space:
     left_out: int
 
     def facts(self, device: Device) -> rank.Facts:
-        """What the model knows of the schedules. Tensile's kernels keep what their formula says; ours, compiled, take more."""
+        """What the model knows of the schedules. Tensile's kernels keep what their formula says; ours, compiled, take more.
+
+        Their local memory is Tensile's too: a unit holds as many of their work-groups as fit there.
+        """
         family = FAMILIES[self.engine]
         values = np.array([[value for _, value in key] for key in self.times], np.int64)
         facts = rank.facts_of(family, family.problem(self.gemm.kernel()), values, shuffles=device.shuffles)
         if device.wave == WARP:
             return facts
-        return replace(facts, numbers={**facts.numbers, "registers": np.zeros(len(values))})
+        shared = np.array([tensile_bytes(self.engine, dict(key)) for key in self.times], float)
+        return replace(facts, numbers={**facts.numbers, "registers": np.zeros(len(values)), "shared_bytes": shared})
 
     def extra_us(self, device: Device) -> np.ndarray:
         """What Tensile's split-K costs beside ours: a launch that clears the result, and sums that are added by atomics."""
@@ -146,6 +150,22 @@ def _of_matrix(row: Row) -> dict[str, int]:
         "stages": 2,
         "splits": int(row["gsu"]),
     }
+
+
+def tensile_bytes(engine: str, schedule: Schedule) -> int:
+    """The local memory of Tensile's kernel, by its ``SolutionStructs.py``, without padding.
+
+    The second of two stages begins at a power of two. Sums of slices are added in the same memory: all of their tiles fit.
+    """
+    s = schedule
+    if engine == "contraction/amd":
+        tile_m, tile_n = (s["block"] * s[f"waves_{side}"] * s[f"blocks_{side}"] for side in "mn")
+        slices, depth = 1, s["steps"] * (64 // s["block"]) * 4
+    else:
+        tile_m, tile_n, slices, depth = s["tile_m"], s["tile_n"], s["slices"], s["tile_k"]
+    stage = 4 * depth * (tile_m + tile_n)
+    staged = stage if s["stages"] == 1 else (1 << (stage - 1).bit_length()) + stage
+    return max(staged, 4 * slices * tile_m * tile_n if slices > 1 else 0)
 
 
 def _of_threads(row: Row) -> dict[str, int]:

@@ -42,6 +42,7 @@ from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, Picks, distance
 from gpucomp.schedule.space import Family, Schedule
+from gpucomp.schedule.uncertainty import clearly_faster, gain_over_default
 
 Problems = Mapping[Family, Sizes]  # the problem of one kernel for each engine that can run it
 Tier = Callable[[Kernel, Family, Problems, Limits], Schedule | Pick | Refusal | None]
@@ -131,11 +132,6 @@ def unused(pick: Pick, reason: str) -> Refusal:
 TIERS: Tiers = (("default", _default),)
 
 
-# A schedule must be predicted to be faster than the default by this factor, launches not counted. The model is not more
-# exact than that, and an engine's default comes from a short list that has proved good in other compilers.
-CLEAR_GAIN = 1.1
-
-
 def _compared(
     kernel: Kernel, problems: Sequence[tuple[Family, Sizes]], limits: Limits, device: Device | None
 ) -> tuple[Family, Sizes, Schedule] | None:
@@ -165,8 +161,8 @@ def _modelled(
     chosen = start = min(starts, key=lambda r: r.us)
     if device is not None:
         found = rank.improved(kernel, starts, problems, limits, device)[0]
-        gain = (start.us - device.launch_us) / max(found.us - device.launch_us, 1e-9)
-        if gain >= CLEAR_GAIN or start.registers > rank.PRESSURE:
+        gain = gain_over_default(found.engine, device)
+        if clearly_faster([found], [start], gain) or start.registers > rank.PRESSURE:
             chosen = found
     return None if chosen is starts[0] else (chosen.family, dict(problems)[chosen.family], chosen.schedule)
 
@@ -229,10 +225,10 @@ def choose(
     raise AssertionError("the last tier always answers")
 
 
-def expected_us(
+def prediction(
     kernel: Kernel, families: Sequence[Family], limits: Limits, device: Device | None = None
-) -> float | None:
-    """The predicted time of the schedule that ``choose`` gives, in microseconds.
+) -> rank.Ranked | None:
+    """The prediction for the schedule that ``choose`` gives.
 
     ``None`` if the model cannot rank the preferred engine or the chosen one.
     """
@@ -247,7 +243,7 @@ def expected_us(
     if found.family not in known:
         return None
     problem = found.family.problem(kernel)
-    return rank.predicted(found.family, problem, found.schedule, like, demand(kernel, like)).us
+    return rank.predicted(found.family, problem, found.schedule, like, demand(kernel, like))
 
 
 def _choice(

@@ -42,6 +42,10 @@ class Ranked:
     def us(self) -> float:
         return float(self.terms.total_us)
 
+    @property
+    def engine(self) -> str:
+        return self.family.title
+
 
 @dataclass(frozen=True)
 class Facts:

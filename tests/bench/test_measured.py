@@ -14,10 +14,11 @@ from bench.measured.agreement import ranking, spearman
 from bench.measured.formats import device_in, format_of, load, sampled, transposed
 from bench.measured.kernels import Attend, Conv, Gemm, Rows
 from bench.measured.predict import predicted_us, target_of
-from bench.measured.spaces import spaces_of
+from bench.measured.spaces import spaces_of, tensile_bytes
 from gpucomp.device.catalogue import NVIDIA, OTHERS, find
 from gpucomp.kernel import Contraction
 from gpucomp.kernels_templates.engines import engines_of
+from gpucomp.schedule.model import resident_groups
 
 GEMM = """# y=x@W^T (F.linear), bf16; us
 system,framework,dtype,m,n,k,us
@@ -251,6 +252,30 @@ def test_configurations_become_schedules(tmp_path):
     sliced = dict(next(key for key, us in threads.times.items() if us == 400.0))
     assert (threads.device, threads.engine) == ("MI50", "contraction/simt")
     assert (sliced["tile_m"], sliced["tile_n"], sliced["reg_m"], sliced["reg_n"], sliced["slices"]) == (32, 64, 4, 8, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "nbytes"),
+    [
+        ({}, 8192 + 7680),  # 20 x (32 + 64) elements a stage; the second begins at a power of two
+        ({"stages": 1}, 7680),
+        ({"slices": 4}, 4 * 32 * 64 * 4),  # the tiles of all slices, in the same memory
+    ],
+)
+def test_local_memory_is_that_of_tensile_s_kernels(changes, nbytes):
+    schedule = {"tile_m": 32, "tile_n": 64, "tile_k": 20, "slices": 1, "stages": 2} | changes
+
+    assert tensile_bytes("contraction/simt", schedule) == nbytes
+
+
+def test_work_groups_of_amd_have_all_local_memory_to_themselves(tmp_path):
+    (threads,) = spaces_of(table(THREADS, tmp_path))
+    device = target_of("MI50").device
+    facts = threads.facts(device)
+
+    assert facts.numbers["shared_bytes"].tolist() == [tensile_bytes("contraction/simt", dict(k)) for k in threads.times]
+    assert resident_groups(device, 256, 32, 32768) == 2
+    assert resident_groups(target_of("A100").device, 256, 32, 82 << 10) == 1  # of 164 KB, with 1 KB for each
 
 
 def test_few_rows_are_the_same_in_each_run_and_of_all_sizes(tmp_path):

@@ -9,8 +9,7 @@ import pytest
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
-from gpucomp.schedule import choose as choosing
-from gpucomp.schedule import rank
+from gpucomp.schedule import rank, uncertainty
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, resolve
@@ -99,17 +98,17 @@ def test_on_a_gpu_the_model_compares_engines_and_schedules():
 
 
 def test_a_default_that_the_model_finds_little_wrong_with_is_left_alone(monkeypatch):
-    monkeypatch.setattr(choosing, "CLEAR_GAIN", 1e9)
+    monkeypatch.setattr(uncertainty, "FIRST", 1e9)
 
     assert choose(LAYER, [SIMT], LIMITS, DEVICE).tier == "default"
-    monkeypatch.setattr(choosing, "CLEAR_GAIN", 1.0)
+    monkeypatch.setattr(uncertainty, "FIRST", 1.0)
     assert choose(LAYER, [SIMT], LIMITS, DEVICE).tier == "analytic"
 
 
 def test_a_default_under_register_pressure_is_not(monkeypatch):
     keeps = dataclasses.replace(SIMT, registers=lambda s, p: 100 + 2 * s.tile_m)  # over 240 from 128 rows
     wide = dataclasses.replace(keeps, default=lambda p, limits: SIMT.default(p, limits).replace(**WIDE))
-    monkeypatch.setattr(choosing, "CLEAR_GAIN", 1e9)
+    monkeypatch.setattr(uncertainty, "FIRST", 1e9)
 
     choice = choose(LAYER, [wide], LIMITS, DEVICE)
 

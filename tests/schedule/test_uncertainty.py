@@ -9,7 +9,22 @@ import pytest
 
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.model import Terms
-from gpucomp.schedule.uncertainty import MATRIX, RATIOS, interval, kind_of, together, told, vendor_of
+from gpucomp.schedule.rank import Ranked
+from gpucomp.schedule.uncertainty import (
+    CLEAR,
+    FIRST,
+    FIRST_OF_MEASURED,
+    MATRIX,
+    MEASURED,
+    RATIOS,
+    clearly_faster,
+    gain_over_default,
+    interval,
+    kind_of,
+    together,
+    told,
+    vendor_of,
+)
 from gpucomp.targets import resolve
 
 LOOP = Terms(
@@ -73,3 +88,50 @@ def test_intervals_of_a_run_add_up_where_all_are_known():
     assert told((1.0, 2.5)) == " (1.00 to 2.50)"
     assert told((1.4, 2.6), ".0f") == " (1 to 3)"
     assert told(None) == ""
+
+
+def spending(us, engine="contraction/simt", launch_us=2.0):
+    """A kernel that takes ``us`` beside its launch; more than its memory takes."""
+    terms = replace(LOOP, start_us=0.0, end_us=0.0, loop_us=us, math_us=us, memory_us=0.0, launch_us=launch_us)
+    return Ranked(FAMILIES[engine], {}, terms, 32)
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("contraction/simt", "lanes"), ("contraction/mma", "matrix")])
+def test_a_gain_is_clear_from_where_measured_pairs_are_in_order(engine, kind):
+    one, gain = spending(10.0, engine), CLEAR[kind]
+
+    assert clearly_faster([one], [spending(gain * 10.0 + 0.1)])
+    assert not clearly_faster([one], [spending(gain * 10.0 - 0.1)])
+    assert clearly_faster([one], [spending(11.1)], gain=1.1)
+
+
+def test_kernels_together_have_the_gain_of_what_takes_their_time():
+    these = [spending(10.0, "contraction/mma"), spending(30.0)]
+    wanted = 10.0 * CLEAR["matrix"] + 30.0 * CLEAR["lanes"] + 4.0 - 2.0  # two launches beside one
+
+    assert clearly_faster(these, [spending(wanted + 0.1)])
+    assert not clearly_faster(these, [spending(wanted - 0.1)])
+
+
+def test_a_launch_that_is_spared_is_certain():
+    """Not so the arithmetic that this costs."""
+    apart = [spending(1.0), spending(1.0)]
+
+    assert clearly_faster([spending(2.9)], apart)
+    assert not clearly_faster([spending(3.0)], apart)
+    assert not clearly_faster([spending(2.9, launch_us=1.0)], [spending(1.0, launch_us=1.0)] * 2)
+
+
+def test_what_cannot_run_is_not_faster_and_nothing_is_than_what_is_not_known():
+    one, never = spending(1.0), spending(np.inf)
+
+    assert not clearly_faster([never], [one])
+    assert not clearly_faster([one], [never])
+
+
+def test_an_order_that_was_measured_is_believed():
+    amd, nvidia = resolve("hip:gfx942").device, resolve("cuda:sm_90a").device
+
+    assert set(FAMILIES) >= MEASURED
+    assert gain_over_default("contraction/amd", amd) == FIRST_OF_MEASURED < FIRST
+    assert gain_over_default("depthwise", amd) == gain_over_default("contraction/simt", nvidia) == FIRST

@@ -1,9 +1,9 @@
 """The default search: Gaussian processes over the encoded schedules, maximising expected improvement.
 
-It first measures points that an analytic model or records of other devices propose, and a spread of others. Then it
-repeats: condition the processes on the measurements, and take the point with the largest expected improvement (Jones,
-Schonlau and Welch, 1998) times the probability that it runs at all. Two processes take turns, because no single scale of
-times fits every space: one sees logarithms, which separate bad from hopeless points; the other sees ranks, which separate
+It first measures points that an analytic model (``samplers.opening``) or records of other devices propose, and a spread of
+others. Then it repeats: condition the processes on the measurements, and take the point with the largest expected improvement
+(Jones, Schonlau and Welch, 1998) times the probability that it runs at all. Two processes take turns, because no single scale
+of times fits every space: one sees logarithms, which separate bad from hopeless points; the other sees ranks, which separate
 good points whatever the hopeless ones took. Points in flight count as measured with their expected value (the kriging
 believer of Ginsbourger, Le Riche and Carraro, 2010), so that a batch spreads out. Failures teach where not to look; no
 process sees them as times.
@@ -24,6 +24,7 @@ from gpucomp.tuning import gaussian
 from gpucomp.tuning.encoding import farthest_first
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.samplers.base import PointSampler
+from gpucomp.tuning.samplers.opening import lowest
 from gpucomp.tuning.samplers.points import Points
 from gpucomp.tuning.samplers.view import LENGTH, View
 
@@ -32,6 +33,7 @@ SPREAD_AMONG = 1000  # points that it is chosen from
 NAMED = 4  # points measured first from other records: their fastest
 BY_SWITCHES = 8  # and the fastest of at most this many combinations of the switches
 BESIDES = 4  # points of the spread after these
+GUIDED = FIRST - BESIDES  # points where an analytic model's times may be lowest
 PROMISING, SHARE = 48, 0.01  # number and share of the points that count as expected to be fast, for a first spread
 POOL = 4096  # points that are compared; a larger space is sampled anew at every fit
 ELITE = 6  # fastest points whose neighbours are always in the pool
@@ -66,7 +68,9 @@ class ModelSampler(PointSampler):
         self._fresh: list[int] = []  # taken since the last fit
         self._failed_seen = -1
         self._chances = np.empty(0)
-        self._first = self._opening()
+        by_model = self.prior is None and self.candidates.error is not None
+        self._first, self._then = self._by_model() if by_model else (self._opening(), [])
+        self._guided = len(self._first) + GUIDED if by_model else 0  # number of points, with those of ``_first``
 
     def take(self, point: int) -> None:
         self._fresh.append(point)
@@ -76,6 +80,11 @@ class ModelSampler(PointSampler):
         if not self.ledger.taken[point]:
             self._fresh.append(point)
         super().tell(point, value)
+
+    def _by_model(self) -> tuple[list[int], list[int]]:
+        """Before and after the points that the model's times propose: the default, and a few that show if they are wrong."""
+        default = [] if self.candidates.default is None else [self.candidates.default]
+        return default, spread(self.x, BESIDES, self.rng)
 
     def _opening(self) -> list[int]:
         default = [] if self.candidates.default is None else [self.candidates.default]
@@ -99,15 +108,37 @@ class ModelSampler(PointSampler):
         return [int(among[k]) for k in farthest_first(self.x[among], count)]
 
     def propose(self, study: Study, trial: FrozenTrial) -> int:
-        while self._first:
-            if not self.ledger.taken[point := self._first.pop(0)]:
-                return point
+        if (point := self._opened()) is not None:
+            return point
         if len(self.ledger.values) >= 3 and self.x.shape[1]:
             try:
                 return self._most_promising()
             except np.linalg.LinAlgError:
                 self._pool = None  # nothing can be learned this time; a random point changes that
         return self.ledger.draw()
+
+    def _opened(self) -> int | None:
+        """The next of the first trials; ``None`` when these are over."""
+        if (point := self._free(self._first)) is None and self.ledger.asked < self._guided:
+            point = self._lowest()
+        return self._free(self._then) if point is None else point
+
+    def _free(self, points: list[int]) -> int | None:
+        """The first of ``points`` that is not taken. It and those before it are removed."""
+        while points:
+            if not self.ledger.taken[point := points.pop(0)]:
+                return point
+        return None
+
+    def _lowest(self) -> int | None:
+        """The point where the model's time may be lowest; ``None`` if it cannot tell."""
+        candidates = self.candidates
+        if candidates.expected is None or candidates.error is None:
+            return None
+        try:
+            return lowest(self.x, candidates.expected, candidates.error, self.ledger)
+        except np.linalg.LinAlgError:
+            return None  # points that are too close for the process
 
     def _most_promising(self) -> int:
         view = self.views[self.turn % len(self.views)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -17,11 +17,14 @@ from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import fuse_separable as separable
 from gpucomp.kernel.passes.fuse_separable import fused_kernel, pairs
-from gpucomp.kernels_templates.engines import engines_of
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.refusal import Refusal
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule import expected
 from gpucomp.schedule.expected import Expected
+from gpucomp.schedule.model import Terms
+from gpucomp.schedule.rank import Ranked
+from gpucomp.schedule.uncertainty import CLEAR
 from gpucomp.targets import cuda, opencl
 from testing.kernels import matmul
 from testing.tolerance import assert_matches
@@ -157,14 +160,29 @@ def test_a_kernel_says_what_it_computes_and_keeps_its_constants():
     assert pair.first.outputs[0] not in pair.both.inputs
 
 
+def predicting(us):
+    """What the model says of any kernel: ``us`` of arithmetic by lanes, without a launch."""
+    terms = Terms(**dict.fromkeys((f.name for f in fields(Terms)), 0.0) | {"math_us": us, "loop_us": us})
+    return Ranked(FAMILIES["contraction/simt"], {}, terms, 32)
+
+
+CLEARLY = 5.0 * CLEAR["lanes"]
+
+
 @pytest.mark.parametrize(
     ("together", "apart", "faster"),
-    [(5.0, [3.0, 2.6], True), (5.0, [3.0, 2.4], False), (None, [3.0, 9.0], False), (5.0, [3.0, None], False)],
+    [
+        (5.0, [3.0, CLEARLY - 2.9], True),
+        (5.0, [3.0, CLEARLY - 3.1], False),
+        (None, [3.0, 9.0], False),
+        (5.0, [3.0, None], False),
+    ],
 )
 def test_one_kernel_is_taken_where_the_model_expects_clearly_less_of_it(monkeypatch, together, apart, faster):
     one, *others = (matmul(n, n, n) for n in (3, 5, 7))
     known = dict(zip((k.digest for k in (one, *others)), (together, *apart), strict=True))
-    monkeypatch.setattr(expected, "expected_us", lambda kernel, *of: known[kernel.digest])
+    found = {digest: None if us is None else predicting(us) for digest, us in known.items()}
+    monkeypatch.setattr(expected, "prediction", lambda kernel, *of: found[kernel.digest])
 
     assert Expected(TARGET, engines_of).faster([one], others) is faster
 
@@ -225,8 +243,8 @@ def test_every_pair_of_a_mobile_model_is_one_kernel(name, count):
 
 def test_two_kernels_stay_where_the_model_expects_less_of_them(monkeypatch):
     def slow(kernel: Kernel, *others):
-        return 9.0 if isinstance(kernel.body, Separable) else 4.0
+        return predicting(9.0 if isinstance(kernel.body, Separable) else 4.0)
 
-    monkeypatch.setattr(expected, "expected_us", slow)
+    monkeypatch.setattr(expected, "prediction", slow)
 
     assert families(TARGET) == ["contraction", "loops", "contraction"]

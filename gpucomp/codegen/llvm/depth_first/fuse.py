@@ -6,7 +6,7 @@ fused while the model of ``_cost`` finds that the whole takes less time.
 
 ``gpucomp.schedule.expected`` cannot decide this. It adds the times of kernels, and an image that goes to far memory
 between two of them is in neither time. It also needs whole kernels, so each trial would have to splice a kernel and
-pack its weights. ``_cost`` compares only what fusion costs and saves, by the same margin, ``CLEAR_GAIN``.
+pack its weights. ``_cost`` compares only what fusion costs and saves, by the margin ``CLEAR_GAIN``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.splice import Splice
 from gpucomp.kernel.step import KernelStep, Step
-from gpucomp.schedule.choose import CLEAR_GAIN
 from gpucomp.schedule.space import Schedule
 
+CLEAR_GAIN = 1.1  # what is saved over what is spent: the model of both is not more exact
 FAR_BYTE = 0.15  # cycles to write a byte to memory beyond the second-level cache, or to read it
 NEAR_SHARE = 2  # images of at least 1/2 of the second-level cache are written to far memory
 WEIGHT_SHARE = 4  # the layers' weights may take 1/4 of the second-level cache
