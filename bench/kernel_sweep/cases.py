@@ -144,8 +144,16 @@ MATRIX_CORES = {
     "gfx1100": ("f16", "bf16", "i8"),
     "gfx1201": ("f16", "bf16", "i8"),
 }
-CELLS |= {HIP_PREFIX + arch: {"contraction/amd": dtypes} | HIP for arch, dtypes in MATRIX_CORES.items()}
-CELLS[HIP_PREFIX + "gfx908"] = {"contraction/amd": ("bf16",)}  # the only instructions that no other set has
+CELLS |= {
+    HIP_PREFIX + arch: {
+        "contraction/amd": dtypes,
+        "attention/amd": tuple(dtype for dtype in dtypes if dtype != "i8"),
+        **HIP,
+    }
+    for arch, dtypes in MATRIX_CORES.items()
+}
+# the only instructions that no other set has
+CELLS[HIP_PREFIX + "gfx908"] = {"contraction/amd": ("bf16",), "attention/amd": ("bf16",)}
 BY_TMA = ("contraction/wgmma", "contraction/tcgen05")  # rows of operands are whole 16 bytes
 EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that names an arithmetic to its ``Contraction.math``
 # a dtype that selects a variant of the engine which few schedules use, to the test for it. ``-tail``: with row statistics
@@ -532,7 +540,7 @@ def attend(rng: random.Random, cell: Cell) -> Kernel:
     depth = rng.choice((8, 16, 24, 32, 40, 64, 72, 128)) if one_in(rng, 2) else awkward(rng, 80)
     rows_, cols = awkward(rng, 70), awkward(rng, 130)
     values = depth if one_in(rng, 2) else 2 * awkward(rng, 40)
-    if cell.engine == "attention/mma":
+    if cell.engine in ("attention/mma", "attention/amd"):
         depth, values = -(-depth // 2) * 2, -(-values // 2) * 2
     if cell.engine == "attention/wgmma":  # rows of whole 16 bytes
         depth, values = -(-depth // 8) * 8, -(-values // 8) * 8

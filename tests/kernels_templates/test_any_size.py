@@ -14,10 +14,10 @@ from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
 from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, hip, opencl
 from testing import opencl_device
 from testing.any_size_cases import CASES, SIZES, at, source_at
-from testing.cuda_on_cpu.harness import compile_many
+from testing.cuda_on_cpu.harness import compile_many, hip_compiler
 from testing.kernels import random_inputs
 from testing.launches import launched
 from testing.tcgen05_kernels import TARGET as BLACKWELL
@@ -80,6 +80,10 @@ GOLDEN = {  # engine: case, schedule
     "contraction/tcgen05": ("matmul_f16_by_rows", TCGEN05_TILE | {"overlap": 1, "multicast": 1}),
     "attention/mma": ("attention_f16_causal", {"warps": 1, "tile_n": 64, "splits": 1}),
     "attention/wgmma": ("attention_f16_causal", {"consumers": 1, "tile_n": 64, "stages": 2, "overlap": 1}),
+    "attention/amd": (
+        "attention_f16_causal",
+        {"wave": 64, "block": 32, "waves": 1, "blocks": 1, "tile_n": 32, "splits": 1},
+    ),
     "scatter": ("scatter", {"line_items": 8, "part_items": 4, "parts": 1, "vector": 4}),
 }
 
@@ -159,6 +163,24 @@ def test_one_source_in_cuda_is_right_at_every_size(case):
         )
 
 
+@pytest.mark.skipif(hip_compiler() is None, reason="needs clang 18 or newer: apt-get install clang-19 lld-19")
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx1100"])
+@pytest.mark.parametrize("case", ["attention_f16", "attention_f16_causal"])
+def test_one_source_in_hip_is_right_at_every_size(case, arch):
+    sources = rendered(case, hip.manifest(arch))
+    built = compile_many([(s.text, s.name) for s in sources], arch=arch)
+    assert sources[0].engine == "attention/amd"
+
+    for source, binary in zip(sources, built, strict=True):
+        assert_right(
+            case,
+            source,
+            lambda kernel, launch, inputs, numbers, binary=binary: launched(
+                kernel, launch, binary, inputs, numbers=numbers
+            ),
+        )
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_nvrtc_compiles_them(arch):
     for case in CASES:
@@ -169,9 +191,9 @@ def test_nvrtc_compiles_them(arch):
 @pytest.mark.parametrize("engine", GOLDEN)
 def test_the_text_for_any_size_is_the_golden_one(engine, golden):
     case, schedule = GOLDEN[engine]
-    known = {"mma": CUDA, "wgmma": HOPPER, "tcgen05": BLACKWELL}
+    known = {"mma": CUDA, "wgmma": HOPPER, "tcgen05": BLACKWELL, "amd": hip.manifest("gfx90a")}
     target = known.get(engine.partition("/")[2], opencl.manifest("generic"))
-    suffix = "cl" if target.language == "opencl" else "cu"
+    suffix = {"opencl": "cl", "cuda": "cu"}.get(target.language, target.language)
 
     source = render(CASES[case], schedule, target, "kernel0", FAMILIES[engine])
 

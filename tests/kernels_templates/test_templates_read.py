@@ -6,9 +6,12 @@ from bench.gpu.candidates import default, rendered
 from bench.gpu.cases import cases
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import environment
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, hip, opencl
 
-TARGETS = [cuda.manifest("sm_90a"), cuda.manifest("sm_100"), opencl.manifest("mali"), opencl.manifest("gfx90a")]
+TARGETS = [
+    *(cuda.manifest("sm_90a"), cuda.manifest("sm_100")),
+    *(opencl.manifest("mali"), opencl.manifest("gfx90a"), hip.manifest("gfx90a")),
+]
 STAGES = dict.fromkeys(FAMILIES, 3) | {
     "contraction/simt": 6,
     "contraction/mma": 8,
@@ -18,6 +21,7 @@ STAGES = dict.fromkeys(FAMILIES, 3) | {
     "attention/simt": 8,
     "attention/mma": 8,
     "attention/wgmma": 8,
+    "attention/amd": 8,
 }
 
 

@@ -123,7 +123,10 @@ def _second_product(instruction: Instruction, dtype: DType, scalar: str, groups:
         # parts are of a chunk of 16 bytes, which has eight elements of two bytes
         parts = {1: ("@",), 2: ("@.lo", "@.hi"), 4: instruction.parts}
         used = replace(instruction, parts=parts[len(instruction.parts) * QUAD // (16 // dtype.nbytes)])
-        at, lines = f" + piece * {QUAD * groups} + my_group * {QUAD}", [f"w_part[b] = {kind}{{{weights('piece * 4 + ', QUAD)}}};"]
+        at, lines = (
+            f" + piece * {QUAD * groups} + my_group * {QUAD}",
+            [f"w_part[b] = {kind}{{{weights('piece * 4 + ', QUAD)}}};"],
+        )
     elif instruction.beside:
         at, lines = f" + my_group * {held}", [f"w_part[b] = {kind}{{{weights('', held)}}};"]
     else:

@@ -66,9 +66,7 @@ def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
 def problem(kernel: Kernel[Attention]) -> AmdAttentionProblem:
     body = kernel.body
     dtype = stored(body.q).dtype
-    widths = {
-        f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in operands(body)
-    }
+    widths = {f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in operands(body)}
     return AmdAttentionProblem(
         **simt.problem(kernel).replace(**widths).numbers, element_bytes=dtype.nbytes, bf16=int(dtype is BF16)
     )

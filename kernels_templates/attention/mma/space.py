@@ -72,9 +72,7 @@ def operands(body: Attention) -> tuple[tuple[str, Expr, tuple[Var, ...], tuple[V
 def problem(kernel: Kernel[Attention]) -> MmaAttentionProblem:
     body = kernel.body
     nbytes = stored(body.q).dtype.nbytes
-    widths = {
-        f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in operands(body)
-    }
+    widths = {f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in operands(body)}
     return MmaAttentionProblem(
         **simt.problem(kernel).replace(**widths).numbers,
         element_bytes=nbytes,
