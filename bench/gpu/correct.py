@@ -39,7 +39,7 @@ DRY = (
     "rowwise-softmax",
     "pool-3x3",
     "gemv-cases-bf16",
-    "attention_mma-cases-copies_of_4_bytes",
+    "attention_amd-cases-copies_of_4_bytes",
 )
 SHOWN = 8  # wrong results in a summary
 TOOLS = ("memcheck", "racecheck", "synccheck")
