@@ -20,7 +20,7 @@ from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.lowering import kernels_of, rewritten
 from gpucomp.schedule.choose import choose
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, hip
 from testing.kernels import attention, conv, depthwise, matmul, stem
 
 ENTRY = "measured"
@@ -29,7 +29,7 @@ ARCHITECTURES = (*NVIDIA, *AMD)
 
 
 def target_of(arch: str) -> Target:
-    return opencl.manifest(arch) if arch in AMD else cuda.manifest(arch)
+    return hip.manifest(arch) if arch in AMD else cuda.manifest(arch)
 
 
 def _product(kernel: Kernel) -> Kernel:

@@ -20,6 +20,23 @@ from gpucomp.rewrite.rule import Uses, rule
 
 
 @rule(ops.MatMul)
+def hide_rows_later(node: Node, uses: Uses) -> Value | None:
+    """matmul(where(rows, 0, softmax(x)), v)  ->  where(rows, 0, matmul(softmax(x), v)), for finite values v
+
+    ONNX's Attention says so of rows that see no column.
+    """
+    match node.inputs:
+        case (Value(ops.Where, (rows, zero, Value(ops.Softmax) as weights)) as hidden, v):
+            if uses(hidden) != 1 or splat(zero) != 0 or weights.type != hidden.type:
+                return None
+            if rows.type.rank > 0 and not is_one(rows.shape[-1]):
+                return None
+            product = ops.MatMul(weights, v, name=node.name)
+            return ops.Where(rows, like(0.0, product), product)
+    return None
+
+
+@rule(ops.MatMul)
 def recognise_attention(node: Node, uses: Uses) -> Value | None:
     """matmul(softmax(matmul(q, k^T) * scale + mask), v)  ->  attention(q, k, v, mask, scale), scores not read elsewhere"""
     match node.inputs:
@@ -151,6 +168,6 @@ def _lower_triangle(rows: int, columns: int, offset: int) -> Value:
     return ops.LessOrEqual(ops.Iota(size=columns, dtype=I64), own)
 
 
-RULES = (recognise_attention, recognise_causal)
+RULES = (hide_rows_later, recognise_attention, recognise_causal)
 DECOMPOSITION = (decompose_attention,)
 UNFIT = (decompose_unfit_attention,)

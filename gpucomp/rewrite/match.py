@@ -59,7 +59,12 @@ def is_constant(value: Value) -> bool:
 
 
 def splat(value: Value) -> float | int | bool | None:
-    """The number that all elements of a constant equal, as a Python number; ``None`` if they differ or are no constant."""
+    """The number that all elements of a constant equal, as a Python number; ``None`` if they differ or are no constant.
+
+    A constant may be expanded: a large one stays so.
+    """
+    while value.op is ops.Expand:
+        (value,) = value.inputs
     array = constant_value(value)
     if array is None or array.size == 0:
         return None

@@ -9,7 +9,8 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value, constant
-from gpucomp.rewrite.match import is_constant, is_number, keeps_type, splat
+from gpucomp.ir.size import is_zero
+from gpucomp.rewrite.match import UNARY, is_constant, is_number, keeps_type, splat
 from gpucomp.rewrite.rule import Uses, rule
 
 # powers and quotients ----------------------------------------------------------------------------------------
@@ -191,6 +192,29 @@ def gather_constants(node: Node, uses: Uses) -> Value | None:
     return None
 
 
+# numbers that are repeated: too many to be folded, as in a mask that hides nothing of 4,096 tokens ----------------
+
+
+@rule(*UNARY)
+def compute_before_expand(node: Node) -> Value | None:
+    """f(expand(c))  ->  expand(f(c)), for a constant c"""
+    match node.inputs[0]:
+        case Value(ops.Expand, (x,), {"shape": shape}) if is_constant(x):
+            return ops.Expand(node.op(x, name=node.name, **node.attrs), shape=shape)
+    return None
+
+
+@rule(ops.ReduceMax, ops.ReduceMin, ops.ReduceMean)
+def reduce_repeated(node: Node) -> Value | None:
+    """max(expand(c), axes)  ->  expand(c), for a constant c of one element; the same for min and mean"""
+    match node.inputs[0]:
+        case Value(ops.Expand, (x,), {"shape": shape}) if is_constant(x) and x.type.size == 1:
+            if any(is_zero(shape[axis]) for axis in node.attrs["axes"]):
+                return None
+            return ops.Expand(ops.Reshape(x, shape=()), shape=node.types[0].shape)
+    return None
+
+
 RULES = (
     square,
     cube,
@@ -205,4 +229,6 @@ RULES = (
     merge_clips,
     merge_constants,
     gather_constants,
+    compute_before_expand,
+    reduce_repeated,
 )

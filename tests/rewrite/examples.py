@@ -93,6 +93,12 @@ def masked_attention(mask: np.ndarray, *, head: int = 7, masked: float = -np.inf
     return ops.Attention(q, k, v, constant(mask), scale=0.3, masked=masked)
 
 
+def unseen(rows: Value, otherwise: float = 0.0) -> Value:
+    """Attention whose weights are ``otherwise`` in the rows of a mask."""
+    scores = ops.MatMul(tensor("q", 2, 5, 7), tensor("k", 2, 7, 6))
+    return ops.MatMul(ops.Where(rows, scalar(otherwise), ops.Softmax(scores, axis=2)), tensor("v", 2, 6, 3))
+
+
 def swapped(x: Value) -> Value:
     return ops.Transpose(x, perm=SWAP)
 
@@ -305,7 +311,10 @@ _EXAMPLES: dict[str, Example] = {
     "softplus": expression(ops.Log(ops.Add(ops.Exp(X), scalar(1)))),
     "hard_sigmoid": expression(ops.Div(ops.Clip(ops.Add(X, scalar(3)), low=0.0, high=6.0), scalar(6))),
     "hard_swish": expression(ops.Div(ops.Mul(X, ops.Clip(ops.Add(X, scalar(3)), low=0.0, high=6.0)), scalar(6))),
+    "compute_before_expand": expression(ops.Mul(X, ops.Exp(ops.Expand(weights(1, 5), shape=(3, 5))))),
+    "reduce_repeated": expression(ops.Add(X, ops.ReduceMax(ops.Expand(scalar(3), shape=(3, 7)), axes=(1,)))),
     # attention
+    "hide_rows_later": expression(unseen(tensor("rows", 5, 1, dtype=BOOL)), 18),
     "recognise_attention": expression(attention_pieces(), 18),
     "recognise_causal": expression(masked_attention(np.tri(5, 6, 1, dtype=np.bool_)), 18),
     "decompose_unfit_attention": expression(masked_attention(np.tri(5, 6, dtype=np.bool_), head=257), 300),

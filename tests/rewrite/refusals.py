@@ -32,6 +32,7 @@ from tests.rewrite.examples import (
     padded,
     rooted,
     swapped,
+    unseen,
     whole,
     widened,
 )
@@ -45,6 +46,7 @@ SINGLE = tensor("u", 1, 3, 5)
 _POWER = ops.Exp(ops.Sub(X, ops.ReduceMax(X, axes=(1,), keepdims=True)))
 _SCORES = ops.MatMul(tensor("q", 2, 5, 7), tensor("k", 2, 7, 11))
 _WEIGHTS = ops.Softmax(_SCORES, axis=2)
+_HIDDEN = ops.Where(tensor("rows", 5, 1, dtype=BOOL), scalar(0), _WEIGHTS)
 
 
 def both(a: Value, b: Value) -> Graph:
@@ -494,6 +496,23 @@ REFUSALS: dict[str, dict[str, Graph]] = {
     "hard_swish": {
         "of another": graph_of(ops.Mul(X, ops.HardSigmoid(Y, alpha=1 / 6, beta=0.5))),
         "the default slope": graph_of(ops.Mul(X, ops.HardSigmoid(X, alpha=0.2, beta=0.5))),
+    },
+    "compute_before_expand": {
+        "what is computed": graph_of(ops.Exp(ops.Expand(tensor("few", 1, 5), shape=(3, 5)))),
+        "a constant as it is": graph_of(ops.Exp(ops.Mul(X, scalar(3)))),
+    },
+    "reduce_repeated": {
+        "several numbers": graph_of(ops.ReduceMax(ops.Expand(weights(1, 5), shape=(3, 5)), axes=(1,))),
+        "a sum": graph_of(ops.ReduceSum(ops.Expand(scalar(3), shape=(3, 5)), axes=(1,))),
+        "nothing": graph_of(ops.ReduceMax(ops.Expand(scalar(3), shape=(3, 0)), axes=(1,))),
+    },
+    "hide_rows_later": {
+        "weights that are hidden one by one": graph_of(unseen(tensor("m", 5, 6, dtype=BOOL))),
+        "another number": graph_of(unseen(tensor("rows", 5, 1, dtype=BOOL), 1.0)),
+        "the weights are returned too": both(
+            ops.MatMul(_HIDDEN, tensor("v", 2, 11, 3)),
+            _HIDDEN,
+        ),
     },
     "recognise_attention": {
         "the weights are returned too": both(ops.MatMul(_WEIGHTS, tensor("v", 2, 11, 3)), _WEIGHTS),

@@ -2,7 +2,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+import gpucomp
 from bench import models
 from gpucomp import ops
 from gpucomp.errors import ShapeError
@@ -129,3 +131,39 @@ def test_a_mask_of_another_type_is_refused():
     ops.Attention(q, k, v, tensor("m", 5, 11, dtype=BOOL))
     with pytest.raises(ShapeError, match="a mask of bool or f32 expected"):
         ops.Attention(q, k, v, tensor("m", 5, 11, dtype=F64))
+
+
+def attention_of_onnx(tokens, dtype, mask=None, **attributes):
+    """A model of ONNX's own Attention, four heads of 16."""
+    shapes = {name: [1, 4, tokens, 16] for name in "qkv"} | ({"m": [tokens, tokens]} if mask else {})
+    infos = [helper.make_tensor_value_info(n, mask if n == "m" else dtype, s) for n, s in shapes.items()]
+    node = helper.make_node("Attention", [*shapes], ["y"], **attributes)
+    graph = helper.make_graph([node], "attention", infos, [helper.make_tensor_value_info("y", dtype, None)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)])
+
+
+@pytest.mark.parametrize("mask", [None, TensorProto.BOOL, TensorProto.FLOAT])
+@pytest.mark.parametrize("tokens", [33, 4096])
+def test_onnx_s_attention_is_one_kernel_whatever_hides_its_scores(tokens, mask):
+    graph = run_pipeline(load(attention_of_onnx(tokens, TensorProto.FLOAT, mask)), PIPELINE, target=resolve("cpu"))
+
+    counted = Counter(node.op for node in graph.nodes())
+    assert counted[ops.Attention] == 1
+    assert not counted.keys() & {ops.Softmax, ops.MatMul, ops.Expand}
+
+
+def test_rows_that_see_nothing_are_zero():
+    rng = np.random.default_rng(0)
+    x = {name: rng.standard_normal((1, 4, 9, 16)).astype(np.float32) for name in "qkv"}
+    seen = rng.random((9, 9)) < 0.7
+    seen[4] = False
+    model = attention_of_onnx(9, TensorProto.FLOAT, TensorProto.BOOL)
+
+    found = gpucomp.compile(model, target="cpu").run({**x, "m": seen})["y"]
+
+    scores = np.where(seen, x["q"] @ x["k"].swapaxes(-1, -2) / 4, -np.inf)
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        right = weights / weights.sum(-1, keepdims=True) @ x["v"]
+    right[..., 4, :] = 0
+    assert_matches(found, right, terms=16)
