@@ -82,6 +82,32 @@ def _is_product(value: Value) -> bool:
 
 
 @rule(ops.Attention)
+def scale_scores(node: Node) -> Value | None:
+    """attention(q * a, k * b, v, scale)  ->  attention(q, k, v, scale * a * b), for numbers a and b, up to rounding
+
+    ONNX's Attention multiplies both by a root. Engines that copy queries and keys as they are cannot.
+    """
+    q, k, *others = node.inputs
+    (bare_q, a), (bare_k, b) = _without_factor(q), _without_factor(k)
+    scale = float(node.attrs.get("scale", 1.0)) * a * b
+    if (bare_q is q and bare_k is k) or not math.isfinite(scale) or scale == 0:
+        return None
+    return ops.Attention(bare_q, bare_k, *others, **{**node.attrs, "scale": scale})
+
+
+def _without_factor(value: Value) -> tuple[Value, float]:
+    """``value`` without the number that all its elements are multiplied by, and that number. Heads may share what is scaled."""
+    match value:
+        case Value(ops.Mul, (x, factor)) if x.type == value.type and (number := splat(factor)):
+            return x, float(number)
+        case Value(ops.Reshape | ops.Expand | ops.Transpose, (x,)):
+            bare, number = _without_factor(x)
+            if bare is not x:
+                return value.op(bare, **value.node.attrs), number
+    return value, 1.0
+
+
+@rule(ops.Attention)
 def recognise_causal(node: Node) -> Value | None:
     """attention(q, k, v, lower triangle)  ->  attention(q, k, v, causal), if every row sees its own column"""
     match node.inputs:
@@ -168,6 +194,6 @@ def _lower_triangle(rows: int, columns: int, offset: int) -> Value:
     return ops.LessOrEqual(ops.Iota(size=columns, dtype=I64), own)
 
 
-RULES = (hide_rows_later, recognise_attention, recognise_causal)
+RULES = (hide_rows_later, recognise_attention, scale_scores, recognise_causal)
 DECOMPOSITION = (decompose_attention,)
 UNFIT = (decompose_unfit_attention,)

@@ -316,6 +316,15 @@ _EXAMPLES: dict[str, Example] = {
     # attention
     "hide_rows_later": expression(unseen(tensor("rows", 5, 1, dtype=BOOL)), 18),
     "recognise_attention": expression(attention_pieces(), 18),
+    "scale_scores": expression(
+        ops.Attention(
+            ops.Mul(tensor("q", 2, 5, 7), scalar(0.5)),
+            ops.Expand(ops.Mul(tensor("k", 1, 6, 7), scalar(0.3)), shape=(2, 6, 7)),
+            tensor("v", 2, 6, 3),
+            scale=2.0,
+        ),
+        18,
+    ),
     "recognise_causal": expression(masked_attention(np.tri(5, 6, 1, dtype=np.bool_)), 18),
     "decompose_unfit_attention": expression(masked_attention(np.tri(5, 6, dtype=np.bool_), head=257), 300),
     "decompose_attention": expression(

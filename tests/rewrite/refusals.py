@@ -519,6 +519,18 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "another axis": graph_of(ops.MatMul(ops.Softmax(_SCORES, axis=1), tensor("v", 2, 11, 3))),
         "no product of matrices": graph_of(ops.MatMul(ops.Softmax(X, axis=2), tensor("v", 2, 5, 3))),
     },
+    "scale_scores": {
+        "factors that differ": graph_of(
+            ops.Attention(
+                ops.Mul(tensor("q", 2, 5, 7), weights(7)), tensor("k", 2, 6, 7), tensor("v", 2, 6, 3), scale=0.3
+            )
+        ),
+        "scores that are all zero": graph_of(
+            ops.Attention(
+                ops.Mul(tensor("q", 2, 5, 7), scalar(0)), tensor("k", 2, 6, 7), tensor("v", 2, 6, 3), scale=0.3
+            )
+        ),
+    },
     "recognise_causal": {
         "another triangle": graph_of(masked_attention(np.tri(5, 6, 1, dtype=np.bool_)[::-1].copy())),
         "a first row that sees nothing": graph_of(masked_attention(np.tri(5, 6, -1, dtype=np.bool_))),
