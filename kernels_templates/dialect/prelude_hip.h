@@ -7,6 +7,8 @@
 
 // kernels are launched with exactly this many threads; a second number is for ptxas
 #define __launch_bounds__(threads, ...) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
+// a SIMD is to have registers for so many waves of the kernel
+#define GC_WAVES(count) __attribute__((amdgpu_waves_per_eu(count)))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
@@ -292,5 +294,11 @@ __device__ __forceinline__ V gc_load(const E* from) {
 // 2 to the power of x.
 __device__ __forceinline__ float gc_exp2(float x) { return __builtin_exp2f(x); }
 
-// The same by one instruction, which gives zero in place of subnormal numbers: a weight that small changes no sum.
+// The nearest bf16 of a weight, as the integer that instructions take. A NaN may become any bits: its total is NaN too.
+__device__ __forceinline__ short gc_weight_to_bf16(float x) {
+  const unsigned bits = __float_as_uint(x);
+  return (short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+// 2 to the power of x by one instruction, which gives zero in place of subnormal numbers: a weight that small changes no sum.
 __device__ __forceinline__ float gc_exp2_of_weight(float x) { return __builtin_amdgcn_exp2f(x); }

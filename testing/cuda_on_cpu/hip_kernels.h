@@ -13,6 +13,8 @@ inline unsigned char* gc_dynamic_shared() { return gc_runtime_dynamic_shared(); 
 
 #undef __launch_bounds__
 #define __launch_bounds__(...)
+#undef GC_WAVES
+#define GC_WAVES(count)
 #undef __shared__
 #define __shared__ static __attribute__((section(GC_SHARED_SECTION)))  // a section for each source, which the runtime poisons
 #undef __syncthreads

@@ -18,7 +18,7 @@ typedef _Float16 q_words __attribute__((ext_vector_type(8)));
 typedef _Float16 k_words __attribute__((ext_vector_type(8)));
 typedef _Float16 v_words __attribute__((ext_vector_type(8)));
 typedef _Float16 four_words __attribute__((ext_vector_type(4)));
-extern "C" __global__ void __launch_bounds__(64) kernel0(
+extern "C" __global__ void __launch_bounds__(64) GC_WAVES(2) kernel0(
     const gc_half* __restrict__ x0,
     const gc_half* __restrict__ x1,
     const gc_half* __restrict__ x2,
@@ -64,36 +64,11 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   k_words k_next[2];
   v_words v_next[1][4];
   gc_half8 q_part[1][2];
-  // load the first keys and values, and the queries, which stay in registers
-  #pragma unroll
-  for (int trip = 0; trip < 2; ++trip) {
-    const int access = id + trip * 64;
-    const int k_at = access % 4;
-    int k_span = 0 + access / 4;
-    if (k_span > size6) k_span = size6;
-    const int ks2 = batch * size3 + k_span * 32;
-    const int kd0 = k_at * 8;
-    k_next[trip] = *reinterpret_cast<const k_words*>(&x1[ks2 + kd0]);
-  }
-  #pragma unroll
-  for (int trip = 0; trip < 1; ++trip) {
-    const int access = id + trip * 64;
-    if (access >= 32) break;
-    const int v_at = access % 4, place = access / 4 * 4;
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      int v_span = 0 + place + i;
-      if (v_span > size6) v_span = size6;
-      const int vs2 = batch * size4 + v_span * 16;
-      const bool vd0 = v_at < 2;
-      const int vd1 = v_at * 8;
-      v_next[trip][i] = !(vd0) ? v_words(0) : *reinterpret_cast<const v_words*>(&x2[vs2 + vd1]);
-    }
-  }
+  // load the queries, which stay in registers, and then the first keys and values: the loop waits for what was asked for before
   #pragma unroll
   for (int b = 0; b < 1; ++b) {
     int q_span = first_row + my_row + b * 32;
-    if (q_span > size7) q_span = size7;
+    if (q_span > size6) q_span = size6;
     #pragma unroll
     for (int c = 0; c < 2; ++c) {
       #pragma unroll
@@ -106,6 +81,31 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
         #pragma unroll
         for (int i = 0; i < 8; ++i) q_part[b][c][part * 8 + i] = read[i];
       }
+    }
+  }
+  #pragma unroll
+  for (int trip = 0; trip < 2; ++trip) {
+    const int access = id + trip * 64;
+    const int k_at = access % 4;
+    int k_span = 0 + access / 4;
+    if (k_span > size7) k_span = size7;
+    const int ks2 = batch * size3 + k_span * 32;
+    const int kd0 = k_at * 8;
+    k_next[trip] = *reinterpret_cast<const k_words*>(&x1[ks2 + kd0]);
+  }
+  #pragma unroll
+  for (int trip = 0; trip < 1; ++trip) {
+    const int access = id + trip * 64;
+    if (access >= 32) break;
+    const int v_at = access % 4, place = access / 4 * 4;
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      int v_span = 0 + place + i;
+      if (v_span > size7) v_span = size7;
+      const int vs2 = batch * size4 + v_span * 16;
+      const bool vd0 = v_at < 2;
+      const int vd1 = v_at * 8;
+      v_next[trip][i] = !(vd0) ? v_words(0) : *reinterpret_cast<const v_words*>(&x2[vs2 + vd1]);
     }
   }
 
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
         const int access = id + trip * 64;
         const int k_at = access % 4;
         int k_span = first_column + 32 + access / 4;
-        if (k_span > size6) k_span = size6;
+        if (k_span > size7) k_span = size7;
         const int ks2 = batch * size3 + k_span * 32;
         const int kd0 = k_at * 8;
         k_next[trip] = *reinterpret_cast<const k_words*>(&x1[ks2 + kd0]);
@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
         #pragma unroll
         for (int i = 0; i < 4; ++i) {
           int v_span = first_column + 32 + place + i;
-          if (v_span > size6) v_span = size6;
+          if (v_span > size7) v_span = size7;
           const int vs2 = batch * size4 + v_span * 16;
           const bool vd0 = v_at < 2;
           const int vd1 = v_at * 8;
@@ -180,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     #pragma unroll
     for (int b = 0; b < 1; ++b) {
       int row = first_row + my_row + b * 32;
-      if (row > size7) row = size7;
+      if (row > size6) row = size6;
       const int sr0 = row + 3;
       float highest = (-__int_as_float(0x7f800000));
       #pragma unroll
@@ -207,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
       for (int j = 0; j < 1; ++j) {
         #pragma unroll
         for (int r = 0; r < 16; ++r) {
-          s[b][j][r] = gc_exp2_of_weight(__builtin_fmaf(s[b][j][r], 0.25503486f, -shift));
+          s[b][j][r] = gc_exp2_of_weight(__builtin_fmaf(s[b][j][r], 0.25503486f, 10.0f - shift));
           total[b] += s[b][j][r];
         }
       }

@@ -12,7 +12,7 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, hip, opencl
-from testing.cases.attention_amd import CASES_MFMA, cases_of
+from testing.cases.attention_amd import CASES_MFMA, cases_of, tile
 from testing.cuda_on_cpu.harness import CudaOnCpuError, compile_many, hip_compiler
 from testing.kernels import attention, random_inputs
 from testing.launches import in_any_order, launched
@@ -201,6 +201,45 @@ def test_a_head_that_is_too_wide_for_registers_is_left_to_simt():
     found = choose(kernel, engines_of(kernel, target.features), target.limits, target.device)
 
     assert found.family.title == "attention/simt"
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx1100"])
+def test_many_weak_keys_beside_a_strong_one_count(arch):
+    """Their weights are subnormal as f16, which MI200 takes as zero. Attention sinks are such keys."""
+    kernel, target = attention(1, 1024, 64, 64, heads=1, dtype=F16), TARGETS[arch]
+    schedule = default(kernel, target.limits, AMD)
+    (program,) = compile_many([((source := render(kernel, schedule, target, "k0", AMD)).text, "k0")], arch=arch)
+    q, k, v = (np.zeros(t.shape, np.float16) for t in kernel.params[:3])
+    q[..., 0], k[:, 0, 0], v[:, 1:] = 8, 10, 1  # a score of 10 beside 1,023 of 0
+
+    (found,) = launched(kernel, source, program, [q, k, v])
+
+    weak = 1023 * np.exp(-10.0)
+    assert np.allclose(found.astype(np.float64), weak / (1 + weak), rtol=5e-3)
+
+
+def main_loop(assembly):
+    """The lines from the loop's second barrier to its last product, without those that only one kind of wave runs."""
+    lines = [line.split() for line in amdgcn.code_of(assembly).splitlines()]
+    names = [" ".join(line) for line in lines if line]
+    second = [n for n, line in enumerate(names) if line.startswith("s_barrier")][1]
+    last = max(n for n, line in enumerate(names) if line.startswith(("v_mfma", "v_wmma")))
+    return names[second:last]
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
+def test_products_wait_for_no_load_and_sums_stay_where_they_are(dtype, arch):
+    kernel, target = attention(512, 512, 64, 64, heads=12, dtype=dtype), TARGETS[arch]
+    schedule = {"wave": 64, **tile(4, 64, 1)}  # one wave alone meets nobody: clang drops its barriers
+    source = render(kernel, schedule, target, "k0", AMD)
+
+    found = main_loop(amdgcn.assemble(source, arch))
+
+    assert sum(line.startswith("v_mfma") for line in found) > 16
+    assert sum(line.startswith("global_load") for line in found) >= 4  # the next tiles
+    assert not [line for line in found if "vmcnt" in line]
+    assert not [line for line in found if line.startswith("v_accvgpr")]
 
 
 def test_f32_is_as_exact_as_f32():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     )
 
 QUAD = 4  # neighbouring results of a lane; keys that a work-item turns at a time
-NARROW = {F16: "(_Float16){}", BF16: "(short)gc_float_to_bf16({}).bits", F32: "{}"}  # a weight as an operand's element
+NARROW = {F16: "(_Float16){}", BF16: "gc_weight_to_bf16({})", F32: "{}"}  # a weight as an operand's element
+LIFTED = 10  # f16's weights are multiplied by 2 to this power: their sum stays in range also where scores are not exact
+FOR_TWO_WAVES = 240  # most registers, as the space counts them, of a lane of which a SIMD is to hold two waves
 
 
 def emit_amd_attention(
@@ -67,6 +70,9 @@ def emit_amd_attention(
         "instruction": instruction,
         "result_row": instruction.row,
         "exchanges": [mask for mask in (16, 32) if s.block <= mask < s.wave],
+        "lifted": _lifted(dtype, bool(shared["in_log2"])),
+        # clang keeps accumulators in a file of their own otherwise, from which each softmax moves them
+        "two_waves": "mfma_1k" in printer.features and derived.registers <= FOR_TWO_WAVES,
         "word": dialect.lane_type(scalar),
         "chunk": chunk,
         "chunk_type": dialect.vector_type(scalar, chunk),
@@ -76,6 +82,13 @@ def emit_amd_attention(
         **place(p, derived.tiles_m),
         **walked(s.splits, p, shared["stops_early"]),
     }
+
+
+def _lifted(dtype: DType, in_log2: bool) -> str:
+    """What is added to the exponent of a weight, in the units of scores; empty for nothing."""
+    if dtype is not F16:
+        return ""
+    return f"{LIFTED}.0f" if in_log2 else f"{LIFTED * math.log(2):.6f}f"
 
 
 def _first_product(instruction: Instruction, scalar: str, chunk: int, groups: int) -> dict[str, Any]:

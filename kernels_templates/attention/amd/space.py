@@ -15,7 +15,7 @@ from gpucomp.kernels_templates.attention.mma.space import operands
 from gpucomp.kernels_templates.attention.simt import space as simt
 from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, has_instruction
 from gpucomp.kernels_templates.contraction.amd.space import CHUNK, ELEMENTS, FLAG_BYTES, KINDS
-from gpucomp.schedule.space import MAX_GROUPS, Family, Work, can_run, cannot_meet, remembered, too_many_registers
+from gpucomp.schedule.space import MAX_GROUPS, Family, Work, can_run, cannot_meet, remembered
 
 SCORE_INSTRUCTIONS = 8  # per score: scaling and difference, exp2, total, conversion for the second product
 STAGE_CYCLES = 200  # per stage: two barriers, and the maxima that all scores of a row wait for
@@ -43,6 +43,7 @@ class AmdAttentionSizes(simt.AttentionSizes):
     groups: int  # of lanes that have parts of the same row
     steps: int  # of the first product's depth
     v_pitch: int  # elements from value to value, whose keys are inside
+    registers: int  # of a lane
 
 
 def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
@@ -76,21 +77,31 @@ def _up(value: int, block: int) -> int:
     return -(-value // block) * block
 
 
+def _registers(s: AmdAttentionSchedule, p: AmdAttentionProblem, depth_pad: int, values_pad: int, steps: int) -> int:
+    """Sums of values, scores, queries, the next keys and values, operands of instructions, and others."""
+    sums = s.blocks * (values_pad + s.tile_n) * s.block // s.wave
+    beside = 1 if s.wave == 64 else 2  # RDNA3's lanes hold all of a row
+    queries = s.blocks * steps * 4 * beside
+    coming = (depth_pad + values_pad) * s.tile_n * p.element_bytes // (4 * s.wave * s.waves)
+    return sums + queries + coming + 8 * beside * (1 + s.blocks) + OTHERS
+
+
 @remembered
 def derive(s: AmdAttentionSchedule, p: AmdAttentionProblem) -> AmdAttentionSizes:
     tile_m, tiles_n = s.block * s.blocks * s.waves, -(-p.n // s.tile_n)
     chunk, groups = CHUNK // p.element_bytes, s.wave // s.block
     depth_pad, values_pad = _up(p.depth, groups * chunk), _up(p.values, s.block)
-    tiles_m = -(-p.m // tile_m)
+    tiles_m, threads, steps = -(-p.m // tile_m), s.wave * s.waves, depth_pad // (groups * chunk)
     return AmdAttentionSizes(
-        threads=s.wave * s.waves,
+        threads=threads,
         tile_m=tile_m,
         groups=groups,
-        steps=depth_pad // (groups * chunk),
+        steps=steps,
         depth_pad=depth_pad,
         values_pad=values_pad,
         pitch=depth_pad + chunk,  # rows that lanes read together are in different banks
         v_pitch=s.tile_n + (QUAD if s.wave == 64 else chunk),
+        registers=_registers(s, p, depth_pad, values_pad, steps),
         out_vector=min(QUAD, p.out_wide),
         part_words=s.blocks * (2 + values_pad * s.block // s.wave),
         tiles_m=max(1, tiles_m),
@@ -106,13 +117,7 @@ def shared_bytes(s: AmdAttentionSchedule, p: AmdAttentionProblem) -> int:
 
 
 def registers(s: AmdAttentionSchedule, p: AmdAttentionProblem) -> int:
-    """Sums of values, scores, queries, the next keys and values, operands of instructions, and others."""
-    d = derive(s, p)
-    sums = s.blocks * (d.values_pad + s.tile_n) * s.block // s.wave
-    beside = 1 if s.wave == 64 else 2  # RDNA3's lanes hold all of a row
-    queries = s.blocks * d.steps * 4 * beside
-    coming = (d.depth_pad + d.values_pad) * s.tile_n * p.element_bytes // (4 * d.threads)
-    return sums + queries + coming + 8 * beside * (1 + s.blocks) + OTHERS
+    return derive(s, p).registers
 
 
 def workspace_bytes(s: AmdAttentionSchedule, p: AmdAttentionProblem) -> int:
@@ -134,7 +139,8 @@ def objections(s: AmdAttentionSchedule, p: AmdAttentionProblem, limits: Limits) 
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of local memory, the device has {limits.shared_bytes} B"
-    yield from too_many_registers(limits, d.threads, registers(s, p))
+    if d.registers > limits.registers:
+        yield f"about {d.registers} registers per work-item, the device has {limits.registers}"
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
     if workspace_bytes(s, p) > simt.MAX_WORKSPACE:
@@ -153,7 +159,7 @@ def geometry(s: AmdAttentionSchedule, p: AmdAttentionProblem) -> Geometry:
 
 
 def default(p: AmdAttentionProblem, limits: Limits) -> AmdAttentionSchedule:
-    """Four waves and 64 columns, or fewer if units would idle or the head is wide; then splits."""
+    """Four waves and 64 columns, or fewer if units would idle or only one work-group fit into a unit; then splits."""
     tiles = [
         AmdAttentionSchedule(wave=limits.warp, block=block, waves=waves, blocks=1, tile_n=tile_n, splits=1)
         for block in ((32, 16) if limits.warp == 64 else (16,))
@@ -163,6 +169,8 @@ def default(p: AmdAttentionProblem, limits: Limits) -> AmdAttentionSchedule:
     legal = [s for s in tiles if can_run(s, objections, p, limits)]
     if not legal:  # too wide a head; another engine computes it
         return tiles[-1]
+    # while one work-group waits at a barrier, a unit's other one multiplies
+    legal = [s for s in legal if 2 * shared_bytes(s, p) <= limits.shared_bytes] or legal
     filling = [s for s in legal if derive(s, p).tiles >= 0.8 * limits.units]
     fewest = min(derive(s, p).tile_m for s in legal)
     best = filling[0] if filling else next(s for s in legal if derive(s, p).tile_m == fewest)
