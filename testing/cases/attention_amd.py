@@ -53,11 +53,19 @@ CASES_MFMA = {
 }
 
 
+# kernel, schedule, barriers
+RACES = {
+    "one work-group": (attention(33, 70, 16, 16, heads=1, dtype=F16), tile(2, 32, 1), 2),
+    "splits": (attention(33, 70, 16, 16, heads=1, dtype=F16), tile(2, 32, 2), 4),
+}
+
+
+def on(schedule, features):
+    """``schedule`` as a device with ``features`` can have it."""
+    return {**schedule, "wave": 64} if "mfma" in features else {**schedule, "wave": 32, "block": 16}
+
+
 def cases_of(features):
     """Those of a device with ``features``, with its schedules."""
     found = CASES | (CASES_MFMA if "mfma" in features else {})
-    wave = 64 if "mfma" in features else 32
-    return {
-        name: (proof, kernel, {**schedule, "wave": wave, "block": schedule["block"] if wave == 64 else 16})
-        for name, (proof, kernel, schedule) in found.items()
-    }
+    return {name: (proof, kernel, on(schedule, features)) for name, (proof, kernel, schedule) in found.items()}

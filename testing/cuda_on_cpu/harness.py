@@ -236,7 +236,7 @@ def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory
     directory.mkdir(parents=True, exist_ok=True)
     text = translation_unit(kernels)
     if arch:
-        return _build_hip(text, directory, arch)
+        return _build_hip(text, directory, arch, sanitizer)
     flags = (*FLAGS, *KERNEL_FLAGS, *SANITIZER_FLAGS[sanitizer])
     executable = directory / f"kernels-{_digest(text, *flags, *LINKER, *RUNTIME_DEFINES[sanitizer])}"
     if not executable.exists():
@@ -251,29 +251,31 @@ def hip_compiler() -> str | None:
     return amdgcn.compiler("hip")
 
 
-def _build_hip(text: str, directory: Path, arch: str) -> Path:
+def _build_hip(text: str, directory: Path, arch: str, sanitizer: Sanitizer) -> Path:
     compiler = hip_compiler()
     if compiler is None:
         raise CudaOnCpuError(amdgcn.missing("hip").message)
-    header = hip.header(arch)
-    executable = directory / f"kernels-{_digest(text, compiler, header, *HIP_FLAGS)}"
+    if sanitizer == "address":
+        raise ValueError("AddressSanitizer of clang watches no sections, in which shared memory is")
+    header, flags = hip.header(arch), (*HIP_FLAGS, *SANITIZER_FLAGS[sanitizer])
+    executable = directory / f"kernels-{_digest(text, compiler, header, *flags)}"
     if not executable.exists():
-        inputs = ("-include", str(_hip_header(directory, compiler, header)), "-x", "c++", "-", "-x", "none")
-        runtime = str(_runtime_object(directory, None))
-        _compile(executable, *inputs, runtime, *HIP_FLAGS, *LINKER, "-lstdc++", "-lm", text=text, compiler=compiler)
+        inputs = ("-include", str(_hip_header(directory, compiler, header, flags)), "-x", "c++", "-", "-x", "none")
+        runtime = str(_runtime_object(directory, sanitizer))
+        _compile(executable, *inputs, runtime, *flags, *LINKER, "-lstdc++", "-lm", text=text, compiler=compiler)
     return executable
 
 
-def _hip_header(directory: Path, compiler: str, text: str) -> Path:
+def _hip_header(directory: Path, compiler: str, text: str, flags: Sequence[str]) -> Path:
     """What stands in front of HIP's kernels, as a file beside which clang finds it compiled."""
-    header = directory / f"hip-{_digest(compiler, text, *HIP_FLAGS)}.h"
+    header = directory / f"hip-{_digest(compiler, text, *flags)}.h"
     precompiled = header.with_name(header.name + ".pch")
     if not precompiled.exists():
         handle, scratch = tempfile.mkstemp(dir=directory, suffix=".h")
         with os.fdopen(handle, "w") as file:
             file.write(text)
         os.replace(scratch, header)
-        _compile(precompiled, "-x", "c++-header", str(header), *HIP_FLAGS, compiler=compiler)
+        _compile(precompiled, "-x", "c++-header", str(header), *flags, compiler=compiler)
     return header
 
 

@@ -40,7 +40,7 @@ inline unsigned __builtin_amdgcn_mbcnt_hi(unsigned mask, unsigned more) {
 
 static int gc_line;  // of the kernel's call of __syncthreads, for messages
 
-inline void __builtin_amdgcn_s_barrier() { gc_runtime_barrier(gc_line); }
+inline void __builtin_amdgcn_s_barrier() { gc_runtime_barrier(__atomic_load_n(&gc_line, __ATOMIC_RELAXED)); }
 
 // Lanes of a wave run in step on the device. Here they meet, as the lanes of CUDA's warps do.
 inline void __builtin_amdgcn_wave_barrier() { gc_runtime_warp_exchange("gc_syncwarp", 0, gc_runtime_lane()); }

@@ -18,7 +18,7 @@ inline unsigned char* gc_dynamic_shared() { return gc_runtime_dynamic_shared(); 
 #undef __shared__
 #define __shared__ static __attribute__((section(GC_SHARED_SECTION)))  // a section for each source, which the runtime poisons
 #undef __syncthreads
-#define __syncthreads() (gc_line = __LINE__, gc_barrier())
+#define __syncthreads() (__atomic_store_n(&gc_line, __LINE__, __ATOMIC_RELAXED), gc_barrier())
 
 // ---- a wave's operands ----------------------------------------------------------------------------
 

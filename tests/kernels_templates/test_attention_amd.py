@@ -12,8 +12,8 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, hip, opencl
-from testing.cases.attention_amd import CASES_MFMA, cases_of, tile
-from testing.cuda_on_cpu.harness import CudaOnCpuError, compile_many, hip_compiler
+from testing.cases.attention_amd import CASES_MFMA, RACES, cases_of, on, tile
+from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many, hip_compiler
 from testing.kernels import attention, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import default
@@ -143,6 +143,49 @@ def test_a_mistake_in_the_text_is_seen(name, mistaken, built):
         assert_right(kernel, in_any_order(kernel, source, mistaken[name], inputs), inputs)
 
 
+WATCHED = (MFMA, WMMA)
+MISSING = [("one work-group", 0), ("one work-group", 1), ("splits", 3)]
+
+
+@pytest.fixture(scope="module")
+def watched():
+    """Kernels under ThreadSanitizer, by instruction set, name, and the number of the barrier that they lack."""
+    found = {}
+    for arch in WATCHED:
+        sources = {
+            name: render(kernel, on(schedule, TARGETS[arch].features), TARGETS[arch], f"r{i}", AMD)
+            for i, (name, (kernel, schedule, _)) in enumerate(RACES.items())
+        }
+        texts = {(name, None): source.text for name, source in sources.items()}
+        for name, number in MISSING:
+            parts = sources[name].text.split(BARRIER)
+            parts[number : number + 2] = [parts[number] + parts[number + 1]]
+            texts[name, number] = BARRIER.join(parts)
+        pairs = [(text, sources[name].name) for (name, _), text in texts.items()]
+        built = compile_many(pairs, sanitizer="thread", arch=arch)
+        found |= {(arch, *key): (sources[key[0]], one) for key, one in zip(texts, built, strict=True)}
+    return found
+
+
+@pytest.mark.parametrize("arch", WATCHED)
+@pytest.mark.parametrize("name", RACES)
+def test_it_has_no_race(name, arch, watched):
+    kernel, _, barriers = RACES[name]
+    source, program = watched[arch, name, None]
+    assert source.text.count(BARRIER) == barriers
+
+    launched(kernel, source, program, random_inputs(kernel), order="shuffled")
+
+
+@pytest.mark.parametrize("arch", WATCHED)
+@pytest.mark.parametrize(("name", "number"), MISSING)
+def test_a_missing_barrier_is_a_race(name, number, arch, watched):
+    kernel = RACES[name][0]
+
+    with pytest.raises(RaceError):
+        launched(kernel, *watched[arch, name, number], random_inputs(kernel))
+
+
 def test_the_engine_is_for_hip_on_devices_with_matrix_instructions():
     def engines(kernel, target):
         return [family.title for family in engines_of(kernel, target.features)]
@@ -231,7 +274,7 @@ def main_loop(assembly):
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 def test_products_wait_for_no_load_and_sums_stay_where_they_are(dtype, arch):
     kernel, target = attention(512, 512, 64, 64, heads=12, dtype=dtype), TARGETS[arch]
-    schedule = {"wave": 64, **tile(4, 64, 1)}  # one wave alone meets nobody: clang drops its barriers
+    schedule = on(tile(4, 64, 1), target.features)  # one wave alone meets nobody: clang drops its barriers
     source = render(kernel, schedule, target, "k0", AMD)
 
     found = main_loop(amdgcn.assemble(source, arch))
