@@ -186,6 +186,48 @@ def test_a_missing_barrier_is_a_race(name, number, arch, watched):
         launched(kernel, *watched[arch, name, number], random_inputs(kernel))
 
 
+CLAMPS = ("q", "k", "v")
+PARTIAL = ("vit", "copies of 4 bytes", "heads that are no whole steps", "keys that heads share", "one row, split")
+
+
+@pytest.fixture(scope="module")
+def bounded():
+    """Kernels under AddressSanitizer, by instruction set, name, and the operand whose rows are not limited."""
+    found = {}
+    for arch in WATCHED:
+        sources = {
+            name: render(kernel, schedule, TARGETS[arch], f"a{i}", AMD)
+            for i, (name, (_, kernel, schedule)) in enumerate(OF[arch].items())
+            if name in PARTIAL
+        }
+        texts = {(name, None): source.text for name, source in sources.items()}
+        for operand in CLAMPS:
+            limit = f"if ({operand}_span > 196) {operand}_span = 196;"
+            assert limit in sources["vit"].text
+            texts["vit", operand] = sources["vit"].text.replace(limit, "")
+        pairs = [(text, sources[name].name) for (name, _), text in texts.items()]
+        built = compile_many(pairs, sanitizer="address", arch=arch)
+        found |= {(arch, *key): (sources[key[0]], one) for key, one in zip(texts, built, strict=True)}
+    return found
+
+
+@pytest.mark.parametrize("arch", WATCHED)
+@pytest.mark.parametrize("name", PARTIAL)
+def test_it_reads_nothing_beside_its_operands(name, arch, bounded):
+    kernel = OF[arch][name][1]
+
+    launched(kernel, *bounded[arch, name, None], random_inputs(kernel))
+
+
+@pytest.mark.parametrize("arch", WATCHED)
+@pytest.mark.parametrize("operand", CLAMPS)
+def test_rows_past_the_end_are_out_of_bounds(operand, arch, bounded):
+    kernel = OF[arch]["vit"][1]
+
+    with pytest.raises(CudaOnCpuError, match="heap-buffer-overflow, read"):
+        launched(kernel, *bounded[arch, "vit", operand], random_inputs(kernel))
+
+
 def test_the_engine_is_for_hip_on_devices_with_matrix_instructions():
     def engines(kernel, target):
         return [family.title for family in engines_of(kernel, target.features)]
