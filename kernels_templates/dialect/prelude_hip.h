@@ -9,6 +9,12 @@
 #define __launch_bounds__(threads, ...) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
 // a SIMD is to have registers for so many waves of the kernel
 #define GC_WAVES(count) __attribute__((amdgpu_waves_per_eu(count)))
+// on RDNA, whose SIMDs hold four waves of 256 registers: clang spills less if it is told so
+#if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
+#define GC_WAVES_OF_RDNA(count) GC_WAVES(count)
+#else
+#define GC_WAVES_OF_RDNA(count)
+#endif
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 

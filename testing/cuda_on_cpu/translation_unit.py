@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from testing.cuda_on_cpu.errors import CudaOnCpuError
 
 KERNEL = re.compile(  # matches a kernel's name
-    r"__global__\s+(?:void\s+)?(?:(?:__launch_bounds__|__cluster_dims__|GC_WAVES)\s*\([^)]*\)\s*)*(?:void\s+)?(\w+)\s*\("
+    r"__global__\s+(?:void\s+)?(?:(?:__launch_bounds__|__cluster_dims__|GC_WAVES|GC_WAVES_OF_RDNA)\s*\([^)]*\)\s*)*(?:void\s+)?(\w+)\s*\("
 )
 SHARED_TYPE = re.compile(r"__shared__\s+(?!__align__)((?:(?:unsigned|signed|long|short)\s+)*\w+)")
 # g++ may emit the variables of a section in either order; four bytes come first in both cases, so that no variable is
