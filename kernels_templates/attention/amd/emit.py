@@ -14,7 +14,7 @@ from gpucomp.ir.types import BF16, F16, F32, DType
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernels_templates.attention.emit import emit_shared, place
-from gpucomp.kernels_templates.attention.mma.emit import Tile, copier, walked
+from gpucomp.kernels_templates.attention.mma.emit import copiers, walked
 from gpucomp.kernels_templates.contraction.amd.emit import ELEMENTS, Instruction, instruction_of
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ def emit_amd_attention(
     batch, threads = var("batch", plain(max(1, p.batch))), derived.threads
     dtype = stored(body.q).dtype
     instruction = instruction_of(dtype, s.wave, s.block, printer.features)
-    q = Tile("q", body.q, body.rows, body.depth, derived.tile_m, derived.depth_pad, derived.pitch, p.q_wide)
-    k = Tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, derived.pitch, p.k_wide)
-    v = Tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad, derived.v_pitch, p.v_wide)
     out_vector = derived.out_vector if instruction.beside else 1  # RDNA3's lanes have every second value
     shared = emit_shared(
         kernel,
@@ -58,7 +55,7 @@ def emit_amd_attention(
         in_log2=True,
         scaled_once=True,
     )
-    tiles = {tile.name: copier(kernel, printer, tile, batch, threads) for tile in (q, k, v)}
+    tiles = copiers(kernel, printer, batch, s.tile_n, p, derived)
     scalar, chunk = ELEMENTS[dtype].chunk
     v_accesses = tiles["v"].fast * s.tile_n // QUAD
     return {

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Attention, Kernel
-from gpucomp.kernel.forms.copyable import copyable, stored
+from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.attention.amd.emit import QUAD, emit_amd_attention
-from gpucomp.kernels_templates.attention.mma.space import operands
+from gpucomp.kernels_templates.attention.mma.space import refused_operand, with_widths
 from gpucomp.kernels_templates.attention.simt import space as simt
 from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, has_instruction
 from gpucomp.kernels_templates.contraction.amd.space import CHUNK, ELEMENTS, FLAG_BYTES, KINDS
@@ -57,24 +57,13 @@ def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
         return "queries, keys and values of f16, or all of bf16 or f32, expected"
     if not has_instruction(dtype := types.pop(), features):
         return f"WMMA takes no {dtype}"
-    for name, value, rows, inner in operands(body):
-        found = copyable(kernel, value, rows, inner)
-        if not found.width or not found.by_depth:
-            return f"{name} cannot be read along its heads: {found.reason or 'its rows are adjacent in memory'}"
-    return ""
+    return refused_operand(kernel, "read")
 
 
 def problem(kernel: Kernel[Attention]) -> AmdAttentionProblem:
     body = kernel.body
     dtype = stored(body.q).dtype
-    widths = {f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in operands(body)}
-    return AmdAttentionProblem(
-        **simt.problem(kernel).replace(**widths).numbers, element_bytes=dtype.nbytes, bf16=int(dtype is BF16)
-    )
-
-
-def _up(value: int, block: int) -> int:
-    return -(-value // block) * block
+    return AmdAttentionProblem(**with_widths(kernel), element_bytes=dtype.nbytes, bf16=int(dtype is BF16))
 
 
 def _registers(s: AmdAttentionSchedule, p: AmdAttentionProblem, depth_pad: int, values_pad: int, steps: int) -> int:
@@ -90,7 +79,7 @@ def _registers(s: AmdAttentionSchedule, p: AmdAttentionProblem, depth_pad: int, 
 def derive(s: AmdAttentionSchedule, p: AmdAttentionProblem) -> AmdAttentionSizes:
     tile_m, tiles_n = s.block * s.blocks * s.waves, -(-p.n // s.tile_n)
     chunk, groups = CHUNK // p.element_bytes, s.wave // s.block
-    depth_pad, values_pad = _up(p.depth, groups * chunk), _up(p.values, s.block)
+    depth_pad, values_pad = simt.up(p.depth, groups * chunk), simt.up(p.values, s.block)
     tiles_m, threads, steps = -(-p.m // tile_m), s.wave * s.waves, depth_pad // (groups * chunk)
     return AmdAttentionSizes(
         threads=threads,
@@ -120,11 +109,6 @@ def registers(s: AmdAttentionSchedule, p: AmdAttentionProblem) -> int:
     return derive(s, p).registers
 
 
-def workspace_bytes(s: AmdAttentionSchedule, p: AmdAttentionProblem) -> int:
-    d = derive(s, p)
-    return 4 * d.tiles * s.splits * d.part_words * d.threads if s.splits > 1 else 0
-
-
 def objections(s: AmdAttentionSchedule, p: AmdAttentionProblem, limits: Limits) -> Iterator[str]:
     if s.wave != limits.warp:
         yield f"waves of {s.wave}, the device has waves of {limits.warp}"
@@ -143,19 +127,12 @@ def objections(s: AmdAttentionSchedule, p: AmdAttentionProblem, limits: Limits) 
         yield f"about {d.registers} registers per work-item, the device has {limits.registers}"
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
-    if workspace_bytes(s, p) > simt.MAX_WORKSPACE:
-        yield "the partial results of the splits need more than 2 GiB"
+    yield from simt.too_much_left(s, d)
     yield from cannot_meet(s.splits, limits)
 
 
 def geometry(s: AmdAttentionSchedule, p: AmdAttentionProblem) -> Geometry:
-    d = derive(s, p)
-    return Geometry(
-        (d.tiles, s.splits if d.tiles else 1, 1),
-        (d.threads, 1, 1),
-        workspace_bytes=workspace_bytes(s, p),
-        counter_bytes=4 * d.tiles if s.splits > 1 else 0,
-    )
+    return simt.launch(s, derive(s, p))
 
 
 def default(p: AmdAttentionProblem, limits: Limits) -> AmdAttentionSchedule:
@@ -174,12 +151,7 @@ def default(p: AmdAttentionProblem, limits: Limits) -> AmdAttentionSchedule:
     filling = [s for s in legal if derive(s, p).tiles >= 0.8 * limits.units]
     fewest = min(derive(s, p).tile_m for s in legal)
     best = filling[0] if filling else next(s for s in legal if derive(s, p).tile_m == fewest)
-
-    def is_legal(splits: int) -> bool:
-        return can_run(best.replace(splits=splits), objections, p, limits)
-
-    stages = -(-p.n // best.tile_n)
-    return best.replace(splits=simt.smallest_split(derive(best, p).tiles, stages, limits.units, is_legal))
+    return simt.with_splits(best, p, limits, derive(best, p).tiles, objections)
 
 
 def work(s: AmdAttentionSchedule, p: AmdAttentionProblem) -> Work:

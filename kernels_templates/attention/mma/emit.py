@@ -18,6 +18,7 @@ from gpucomp.kernels_templates.attention.emit import emit_shared, place
 from gpucomp.kernels_templates.contraction.fragments import FUNCTIONS
 
 if TYPE_CHECKING:
+    from gpucomp.kernels_templates.attention.amd.space import AmdAttentionSizes
     from gpucomp.kernels_templates.attention.mma.space import (
         MmaAttentionProblem,
         MmaAttentionSchedule,
@@ -57,12 +58,7 @@ def emit_mma_attention(
     derived: MmaAttentionSizes,
 ) -> Mapping[str, Any]:
     """What ``kernels_templates/attention/mma/kernel.j2`` reads; each hook is described there."""
-    body = kernel.body
-    batch, threads = var("batch", plain(max(1, p.batch))), derived.threads
-    dtype = stored(body.q).dtype
-    q = Tile("q", body.q, body.rows, body.depth, derived.tile_m, derived.depth_pad, derived.pitch, p.q_wide)
-    k = Tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, derived.pitch, p.k_wide)
-    v = Tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad, derived.v_pitch, p.v_wide)
+    batch, dtype = var("batch", plain(max(1, p.batch))), stored(kernel.body.q).dtype
     shared = emit_shared(
         kernel,
         printer,
@@ -77,7 +73,7 @@ def emit_mma_attention(
     return {
         **shared,
         "exp2": "gc_exp2",
-        **{tile.name: copier(kernel, printer, tile, batch, threads) for tile in (q, k, v)},
+        **copiers(kernel, printer, batch, s.tile_n, p, derived),
         "storage": printer.dialect.storage_type(dtype),
         "narrow": printer.dialect.narrow.get(dtype, ""),
         "multiply": FUNCTIONS[dtype],
@@ -96,7 +92,7 @@ def walked(splits: int, p: AttentionProblem, causal: bool) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class _Tile:
     """``lines`` rows of one operand in shared memory, ``pitch`` elements apart.
 
     ``padded`` elements of a row are copied, ``width`` at a time.
@@ -112,7 +108,25 @@ class Tile:
     width: int
 
 
-def copier(kernel: Kernel[Attention], printer: CPrinter, tile: Tile, batch: Var, threads: int) -> Copier:
+def copiers(
+    kernel: Kernel[Attention],
+    printer: CPrinter,
+    batch: Var,
+    tile_n: int,
+    p: AttentionProblem,
+    derived: MmaAttentionSizes | AmdAttentionSizes,
+) -> dict[str, Copier]:
+    """How work-items copy the tiles of queries, keys and values, by their names."""
+    body, d = kernel.body, derived
+    tiles = (
+        _Tile("q", body.q, body.rows, body.depth, d.tile_m, d.depth_pad, d.pitch, p.q_wide),
+        _Tile("k", body.k, body.cols, body.depth, tile_n, d.depth_pad, d.pitch, p.k_wide),
+        _Tile("v", body.v, body.cols, body.values, tile_n, d.values_pad, d.v_pitch, p.v_wide),
+    )
+    return {tile.name: _copier(kernel, printer, tile, batch, d.threads) for tile in tiles}
+
+
+def _copier(kernel: Kernel[Attention], printer: CPrinter, tile: _Tile, batch: Var, threads: int) -> Copier:
     """How ``threads`` work-items copy ``tile``."""
     extent, depth, width = count(tile.rows), count(tile.inner), tile.width
     at = var("at", tile.padded // width)

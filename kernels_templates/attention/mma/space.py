@@ -54,11 +54,24 @@ def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
         return "queries, keys and values of f16, or all of bf16 or f32, expected"
     if types == {F32} and body.math == "strict":
         return "f32 is multiplied exactly unless the kernel allows tf32 or 3xtf32"
-    for name, value, rows, inner in operands(body):
+    return refused_operand(kernel, "copied")
+
+
+def refused_operand(kernel: Kernel[Attention], moved: str) -> str:
+    """Why an operand cannot be ``moved`` along its heads; empty if all can."""
+    for name, value, rows, inner in operands(kernel.body):
         found = copyable(kernel, value, rows, inner)
         if not found.width or not found.by_depth:
-            return f"{name} cannot be copied along its heads: {found.reason or 'its rows are adjacent in memory'}"
+            return f"{name} cannot be {moved} along its heads: {found.reason or 'its rows are adjacent in memory'}"
     return ""
+
+
+def with_widths(kernel: Kernel[Attention]) -> dict[str, int]:
+    """The problem of ``simt``, with elements of a copy along the heads as ``q_wide``, ``k_wide`` and ``v_wide``."""
+    widths = {
+        f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in operands(kernel.body)
+    }
+    return dict(simt.problem(kernel).replace(**widths).numbers)
 
 
 def operands(body: Attention) -> tuple[tuple[str, Expr, tuple[Var, ...], tuple[Var, ...]], ...]:
@@ -72,23 +85,18 @@ def operands(body: Attention) -> tuple[tuple[str, Expr, tuple[Var, ...], tuple[V
 def problem(kernel: Kernel[Attention]) -> MmaAttentionProblem:
     body = kernel.body
     nbytes = stored(body.q).dtype.nbytes
-    widths = {f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in operands(body)}
     return MmaAttentionProblem(
-        **simt.problem(kernel).replace(**widths).numbers,
+        **with_widths(kernel),
         element_bytes=nbytes,
         products=3 if body.math == "3xtf32" and nbytes == 4 else 1,
     )
-
-
-def _up(value: int, block: int = BLOCK) -> int:
-    return -(-value // block) * block
 
 
 @remembered
 def derive(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> MmaAttentionSizes:
     tile_m, tiles_n = BLOCK * s.warps, -(-p.n // s.tile_n)
     chunk = CHUNK // p.element_bytes
-    depth_pad, values_pad = _up(p.depth, 2 * chunk), _up(p.values)
+    depth_pad, values_pad = simt.up(p.depth, 2 * chunk), simt.up(p.values, BLOCK)
     tiles_m = -(-p.m // tile_m)
     return MmaAttentionSizes(
         threads=32 * s.warps,
@@ -131,11 +139,6 @@ def registers_taken(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
     return registers(s, p) + ADDRESSES
 
 
-def workspace_bytes(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
-    d = derive(s, p)
-    return 4 * d.tiles * s.splits * d.part_words * d.threads if s.splits > 1 else 0
-
-
 def objections(s: MmaAttentionSchedule, p: MmaAttentionProblem, limits: Limits) -> Iterator[str]:
     d = derive(s, p)
     if d.threads > limits.threads:
@@ -146,19 +149,11 @@ def objections(s: MmaAttentionSchedule, p: MmaAttentionProblem, limits: Limits) 
         yield f"about {used} registers per work-item, the device has {limits.registers}"
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
-    if workspace_bytes(s, p) > simt.MAX_WORKSPACE:
-        yield "the partial results of the splits need more than 2 GiB"
+    yield from simt.too_much_left(s, d)
 
 
 def geometry(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> Geometry:
-    d = derive(s, p)
-    return Geometry(
-        (d.tiles, s.splits if d.tiles else 1, 1),
-        (d.threads, 1, 1),
-        dynamic_shared_bytes=dynamic_shared_bytes(s, p),
-        workspace_bytes=workspace_bytes(s, p),
-        counter_bytes=4 * d.tiles if s.splits > 1 else 0,
-    )
+    return simt.launch(s, derive(s, p), dynamic_shared_bytes(s, p))
 
 
 def default(p: MmaAttentionProblem, limits: Limits) -> MmaAttentionSchedule:
@@ -171,12 +166,7 @@ def default(p: MmaAttentionProblem, limits: Limits) -> MmaAttentionSchedule:
         return tiles[-1]
     filling = [s for s in legal if p.batch * -(-p.m // (BLOCK * s.warps)) >= 0.8 * limits.units]
     best = filling[0] if filling else next(s for s in legal if s.warps == legal[-1].warps)
-
-    def is_legal(splits: int) -> bool:
-        return can_run(best.replace(splits=splits), objections, p, limits)
-
-    stages = -(-p.n // best.tile_n)
-    return best.replace(splits=simt.smallest_split(derive(best, p).tiles, stages, limits.units, is_legal))
+    return simt.with_splits(best, p, limits, derive(best, p).tiles, objections)
 
 
 def work(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> Work:

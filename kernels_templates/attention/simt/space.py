@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least
@@ -83,6 +84,10 @@ class AttentionSizes(Sizes):
     tiles_per_split: int
 
 
+Chosen = TypeVar("Chosen", bound=AttentionSchedule)
+Problem = TypeVar("Problem", bound=AttentionProblem)
+
+
 class SimtAttentionSizes(AttentionSizes):
     alone: int  # 1: a work-group is one work-item
     row_groups: int
@@ -132,15 +137,16 @@ def threads_of(s: SimtAttentionSchedule) -> int:
     return 1 if s.vector > 1 else (s.tile_m // s.reg_m) * s.row_items
 
 
-def _up(value: int, step: int) -> int:
+def up(value: int, step: int) -> int:
+    """The next multiple of ``step``."""
     return -(-value // step) * step
 
 
 @remembered
 def derive(s: SimtAttentionSchedule, p: AttentionProblem) -> SimtAttentionSizes:
     alone = s.vector > 1
-    depth_pad = p.depth if alone else _up(p.depth, UNROLL)
-    reg_v = _up(p.values, s.vector) if alone else -(-p.values // s.row_items)
+    depth_pad = p.depth if alone else up(p.depth, UNROLL)
+    reg_v = up(p.values, s.vector) if alone else -(-p.values // s.row_items)
     run_v = 1 if alone else next(r for r in (4, 2, 1) if reg_v % r == 0)
     tiles_m, tiles_n = -(-p.m // s.tile_m), -(-p.n // s.tile_n)
     return SimtAttentionSizes(
@@ -159,7 +165,7 @@ def derive(s: SimtAttentionSchedule, p: AttentionProblem) -> SimtAttentionSizes:
         # an odd number of 16-byte words, so that rows that a warp reads together are in different banks
         pitch=depth_pad if alone or depth_pad // UNROLL % 2 else depth_pad + UNROLL,
         # the items of a warp write to different banks
-        p_pitch=_up(s.tile_n, 32) + s.row_items % 32 if s.tile_n >= 32 else s.tile_n,
+        p_pitch=up(s.tile_n, 32) + s.row_items % 32 if s.tile_n >= 32 else s.tile_n,
         out_vector=math.gcd(p.out_wide, reg_v if alone else run_v),
         tiles_m=max(1, tiles_m),
         tiles=tiles_m * p.batch,
@@ -192,9 +198,14 @@ def registers_taken(s: SimtAttentionSchedule, p: AttentionProblem) -> int:
     return registers(s, p) + STAGED + ADDRESSES
 
 
-def workspace_bytes(s: SimtAttentionSchedule, p: AttentionProblem) -> int:
-    d = derive(s, p)
+def workspace_bytes(s: AttentionSchedule, d: AttentionSizes) -> int:
+    """Bytes that the splits of an engine leave for the last of them to join."""
     return 4 * d.tiles * s.splits * d.part_words * d.threads if s.splits > 1 else 0
+
+
+def too_much_left(s: AttentionSchedule, d: AttentionSizes) -> Iterator[str]:
+    if workspace_bytes(s, d) > MAX_WORKSPACE:
+        yield "the partial results of the splits need more than 2 GiB"
 
 
 def objections(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) -> Iterator[str]:
@@ -220,17 +231,21 @@ def objections(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) ->
         yield from too_many_registers(limits, threads_of(s), registers(s, p))
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
-    if workspace_bytes(s, p) > MAX_WORKSPACE:
-        yield "the partial results of the splits need more than 2 GiB"
+    yield from too_much_left(s, d)
     yield from cannot_meet(s.splits, limits)
 
 
 def geometry(s: SimtAttentionSchedule, p: AttentionProblem) -> Geometry:
-    d = derive(s, p)
+    return launch(s, derive(s, p))
+
+
+def launch(s: AttentionSchedule, d: AttentionSizes, dynamic_shared_bytes: int = 0) -> Geometry:
+    """A work-group for each tile of rows, and each split of its columns."""
     return Geometry(
         (d.tiles, s.splits if d.tiles else 1, 1),
         (d.threads, 1, 1),
-        workspace_bytes=workspace_bytes(s, p),
+        dynamic_shared_bytes=dynamic_shared_bytes,
+        workspace_bytes=workspace_bytes(s, d),
         counter_bytes=4 * d.tiles if s.splits > 1 else 0,
     )
 
@@ -280,7 +295,7 @@ def default(p: AttentionProblem, limits: Limits) -> SimtAttentionSchedule:
     ]
     legal = [s for s in candidates if can_run(s, objections, p, limits)]
     best = min(legal, key=lambda s: cycles(s, p, limits))
-    return best.replace(splits=_splits(best, p, limits))
+    return with_splits(best, p, limits, derive(best, p).tiles, objections)
 
 
 def cycles(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) -> float:
@@ -295,14 +310,18 @@ def cycles(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) -> flo
     return -(-p.n // s.tile_n) * max(share * work / LANES, STAGE_CYCLES + work / own)
 
 
-def _splits(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) -> int:
+def with_splits(
+    s: Chosen, p: Problem, limits: Limits, tiles: int, objections: Callable[[Chosen, Problem, Limits], Iterator[str]]
+) -> Chosen:
+    """``s``, which has ``tiles`` tiles of rows, with the smallest split that fills the device."""
+
     def is_legal(splits: int) -> bool:
         return can_run(s.replace(splits=splits), objections, p, limits)
 
-    return smallest_split(derive(s, p).tiles, -(-p.n // s.tile_n), limits.units, is_legal)
+    return s.replace(splits=_smallest_split(tiles, -(-p.n // s.tile_n), limits.units, is_legal))
 
 
-def smallest_split(tiles: int, stages: int, units: int, is_legal: Callable[[int], bool]) -> int:
+def _smallest_split(tiles: int, stages: int, units: int, is_legal: Callable[[int], bool]) -> int:
     """The smallest split whose last wave leaves few units idle; 1 if tiles of rows fill the device already."""
     if tiles >= 0.8 * units or stages <= 4:
         return 1

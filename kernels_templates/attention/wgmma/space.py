@@ -78,10 +78,6 @@ def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
     return found.reason if isinstance(found, Refusal) else ""
 
 
-def _up(value: int, step: int) -> int:
-    return -(-value // step) * step
-
-
 @remembered
 def derive(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> WgmmaAttentionSizes:
     tile_m = ROWS * s.consumers
