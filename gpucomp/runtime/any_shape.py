@@ -27,6 +27,7 @@ from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs
 from gpucomp.runtime.kernel_info import KernelInfo
+from gpucomp.runtime.moving import Moving
 from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.options import Options
 from gpucomp.runtime.specialise import Specialisation, Specialiser
@@ -211,6 +212,10 @@ class AnyShapeExecutable(Executable):
         if known is not None and (exe := self._ready.get(known[1])) is not None:
             exe.used = True
             return exe.run_checked(known[0], how)
+        if known is not None and self._specialiser is None and isinstance(self.program, OpenProgram):
+            found = self._moving.run(*known, how)
+            if found is not None:
+                return found
         sizes, arrays = self._sized(inputs, how.stream)
         specialiser = self._specialiser
         entry = specialiser.entry(tuple(sizes.values()), sizes) if specialiser is not None else None
@@ -228,6 +233,11 @@ class AnyShapeExecutable(Executable):
                         self._ready[known[1]] = exe
             return run(exe)
         return specialised_run(entry, specialiser, lambda: self._opened_at(sizes), run)
+
+    @cached_property
+    def _moving(self) -> Moving:
+        assert isinstance(self.program, OpenProgram)
+        return Moving(self.program, self._shapes, self._inputs)
 
     @takes_a_feed
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:

@@ -34,7 +34,7 @@ from gpucomp.runtime import ceilings, large_pages
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.copies import copied
 from gpucomp.runtime.host import check_host, numbers_of, run_host
-from gpucomp.runtime.launches import Launches, Segment
+from gpucomp.runtime.launches import Launches, Rows, Segment
 from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned, zeroed
 from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.repeats import divided
@@ -52,6 +52,7 @@ BRIEF_S = 50e-6  # runs that take less keep the interpreter's lock: handing it o
 CONTEXT_BYTES = 64
 REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED, HALT = range(7)  # words of the context, in the order of the native runner
 CALIBRATION_S = 0.01  # between two runs; their ends calibrate the cycle counter
+EPOCHS = 1 << 31  # runs until their numbers begin anew
 NO_CLOCKS = np.zeros((0, 0, 2), np.int64)
 
 
@@ -230,13 +231,7 @@ class CpuProgram:
         # the first output that is a buffer gets it, others a copy
         own = {name for k, name in name_of.items() if k in launches.rows.moving and k not in form.inputs}
         self._results_of = [(n, k, n in own) for n, k in zip(form.output_names, form.outputs, strict=True)]
-        self._expected_ns = max(max((segment.shared_ns for segment in launches.segments), default=0.0), 1.0)
-        self._trial: Trial | None = None
-        if self._expected_ns < LONG_NS:
-            wanted = self.threads if self._expected_ns >= SMALLEST_SHARED_NS else 1
-            self._trial = Trial(wanted)
-            if self._expected_ns > 1.0:  # else nothing is known of how long it takes
-                self._trial = self._arena.trials.setdefault((wanted, math.frexp(self._expected_ns)[1]), self._trial)
+        self._expect(max((segment.shared_ns for segment in launches.segments), default=0.0))
         self._seats = 1
         self._bind_arena()
         self._clocks = NO_CLOCKS
@@ -245,9 +240,30 @@ class CpuProgram:
         self._epoch = 0
         _programs.add(self)
 
+    def _expect(self, shared_ns: float) -> None:
+        """Decide by how many threads a run is, of which the largest segment has ``shared_ns`` of work."""
+        self._expected_ns = max(shared_ns, 1.0)
+        self._trial: Trial | None = None
+        if self._expected_ns < LONG_NS:
+            wanted, known = self.threads if self._expected_ns >= SMALLEST_SHARED_NS else 1, self._arena.trials
+            alike = wanted, math.frexp(self._expected_ns)[1]
+            self._trial = known.get(alike) or Trial(wanted)
+            if self._expected_ns > 1.0:  # else nothing is known of how long it takes
+                self._trial = known.setdefault(alike, self._trial)
+
     @property
     def plan(self) -> Plan:
         return self._form if self._sized is None else self._sized.plan
+
+    @property
+    def rows(self) -> Rows:
+        """The launches, as far as they are alike at all sizes."""
+        return self._launches.rows
+
+    @property
+    def moves(self) -> bool:
+        """Whether native code can find the numbers of other sizes: machine code of earlier versions cannot."""
+        return self._runner is not None and self._runner.sizes is not None
 
     def _buffer(self, position: int) -> Buffer:
         return self._form.buffers[position] if self._sized is None else self._sized.buffer(position)
@@ -468,7 +484,7 @@ class CpuProgram:
         for one in self._read:
             array = inputs[one.name]
             if not (array.flags.aligned and array.flags.c_contiguous):
-                array = copied(array).reshape(one.shape)
+                array = copied(array)
             memory[one.position] = array
             one.put(address_of(array), words)
         for one in self._written:
@@ -524,7 +540,7 @@ class CpuProgram:
             enter = runner.brief if brief else runner.alone
             enter(table.address, first, last, self._context_address, notes[0] if notes else None, table.loops)
             return
-        self._epoch = (self._epoch + 1) % (1 << 31)
+        self._epoch = (self._epoch + 1) % EPOCHS
         table.begin(first, last, self._epoch, threads)
         call = (table.address, first, last, self._context_address, threads, self._epoch, notes, table.loops)
         # a late thread keeps the program and the table alive

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from gpucomp.artifact.plan import Plan
+from gpucomp.ir.size_steps import BYTES_A_NS
 from gpucomp.ir.types import NAMED
 
-MULTIPLY_ADDS_A_NS = 16.0
-BYTES_A_NS = 8.0
+MULTIPLY_ADDS_A_NS = 16
 
 
 class Costs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -28,11 +29,13 @@ class Lane:
     """The memory of one run at a time.
 
     ``first`` is the program that was opened in it first; those of executables for other sizes are that one resized.
+    ``moving`` are programs that go from one set of sizes to another, by the shapes of the inputs, the last used one last.
     """
 
     def __init__(self) -> None:
         self.first: Any = None
         self.programs: dict[object, Any] = {}  # by a token of each executable
+        self.moving: OrderedDict[tuple[tuple[int, ...], ...], Any] = OrderedDict()
 
 
 class Lanes:

@@ -31,7 +31,7 @@ class Segment:
     shared_ns: float = 0.0
 
 
-class _Rows:
+class Rows:
     """Rows of the native table: the launches ``numbers`` of ``plan``, which are alike at all sizes.
 
     An argument is the position of a buffer, or ``-1 - k`` for the numbers of kernel ``k``. ``places`` has for each where it
@@ -128,7 +128,7 @@ class Launches:
         """``memory`` is that of buffers whose address never changes, and that of numbers."""
         counts = plan.counts()
         numbers = [n for n, launch in enumerate(plan.launches) if launch.kernel >= 0 and counts[n]]
-        self.rows = rows = _Rows(plan, numbers, image)
+        self.rows = rows = Rows(plan, numbers, image)
         kernels = [plan.kernels[k] for k in rows.kernels]
         tasks = [kernel.groups[0] for kernel in kernels]
         codes = [rows.codes[kernel.name] for kernel in kernels]

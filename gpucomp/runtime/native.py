@@ -13,6 +13,7 @@ from gpucomp.errors import DeviceError
 
 HOST_ALIGNMENT = 64  # bytes, of an array that kernels read: a cache line, and the widest vector
 STATE_WORDS = 16  # of a launch, for each thread: two cache lines
+ENTRY_WORDS, CODE, TASKS = 4, 0, 2  # words of a launch in the table, and which of them are these
 CLAIMED, DONE = 0, 8  # words of a launch's state: every thread has CLAIMED, the first thread's DONE counts for all
 
 
@@ -71,11 +72,13 @@ class Table:
         codes, counts, tasks = np.array(entries, np.uint64).reshape(-1, 3).T
         self._shape = len(entries), threads, STATE_WORDS
         self._arguments = int(counts.sum())
-        self._lie(aligned((4 * len(entries) + self._arguments + math.prod(self._shape) + 8,), np.dtype(np.uint64)))
+        self._lie(
+            aligned((ENTRY_WORDS * len(entries) + self._arguments + math.prod(self._shape) + 8,), np.dtype(np.uint64))
+        )
         ends = np.cumsum(counts, dtype=np.uint64)
-        self._rows[:, 0] = codes
+        self._rows[:, CODE] = codes
         self._rows[:, 1] = np.uint64(address_of(self.arguments)) + np.uint64(8) * (ends - counts)
-        self._rows[:, 2] = self._tasks = tasks
+        self._rows[:, TASKS] = tasks
         self._rows[:, 3] = np.uint64(address_of(self._states)) + np.arange(len(entries), dtype=np.uint64) * np.uint64(
             8 * STATE_WORDS * threads
         )
@@ -83,12 +86,12 @@ class Table:
 
     def _lie(self, memory: np.ndarray) -> None:
         """Use ``memory`` for the rows, then the arguments, then the states, which begin in a cache line of their own."""
-        count, end = self._shape[0], 4 * self._shape[0] + self._arguments
+        count, end = self._shape[0], ENTRY_WORDS * self._shape[0] + self._arguments
         states = -(-end // 8) * 8
         self._memory, self._rows, self.arguments = (
             memory,
-            memory[: 4 * count].reshape(count, 4),
-            memory[4 * count : end],
+            memory[: ENTRY_WORDS * count].reshape(count, ENTRY_WORDS),
+            memory[ENTRY_WORDS * count : end],
         )
         self._states = memory[states : states + math.prod(self._shape)].reshape(self._shape)
         self.address: int = address_of(memory)
@@ -101,22 +104,26 @@ class Table:
         made = object.__new__(Table)
         made._shape, made._arguments = self._shape, self._arguments
         made._lie(aligned(self._memory.shape, self._memory.dtype))
-        end = 4 * self._shape[0] + self._arguments
+        end = ENTRY_WORDS * self._shape[0] + self._arguments
         made._memory[:end] = self._memory[:end]
         made._rows[:, 1::2] += np.uint64((made.address - self.address) % (1 << 64))
-        made._rows[:, 2] = made._tasks = np.array(tasks, np.uint64)
+        made._rows[:, TASKS] = np.array(tasks, np.uint64)
         return made
 
     def again(self) -> Table:
         """The same launches and loops, with arguments of their own."""
-        made = self.with_tasks(self._tasks.tolist())
+        made = self.with_tasks(self._rows[:, TASKS].tolist())
         made.loops = self.loops
         return made
 
     def set_code(self, rows: Sequence[int], address: int) -> None:
         """Let launches run other code, with the same arguments."""
         for row in rows:
-            self._rows[row, 0] = address
+            self._rows[row, CODE] = address
+
+    def written(self) -> None:
+        """Native code has written other numbers of tasks into the table."""
+        self._parts.clear()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -124,7 +131,7 @@ class Table:
     def _first_tasks(self, threads: int) -> np.ndarray:
         """The first task of each thread when ``threads`` of them share the tasks; threads beyond these get no tasks."""
         numbers = np.minimum(np.arange(self._shape[1], dtype=np.uint64), np.uint64(threads))
-        return self._tasks[:, None] * numbers // np.uint64(threads)
+        return self._rows[:, TASKS, None] * numbers // np.uint64(threads)
 
     def begin(self, first: int, last: int, epoch: int, threads: int) -> None:
         """Reset the launches for run number ``epoch`` by ``threads`` threads: no task is claimed or done."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from gpucomp.artifact.open_plan import OpenPlan
 from gpucomp.runtime.executable import Executable
-from gpucomp.runtime.lanes import Lanes
+from gpucomp.runtime.lanes import Lane, Lanes
 
 
 class OpenProgram:
@@ -38,3 +39,12 @@ class OpenProgram:
         if sized is None:
             return None
         return Executable(sized, self.sources, self.binaries, self.weights, lanes=self.lanes, example=self.example)
+
+    def opened(self, lane: Lane, sizes: Mapping[str, int]) -> Any:
+        """A program for ``sizes`` that nobody else uses; ``None`` if the plan is not for these sizes."""
+        exe = self.at(sizes)
+        if exe is None:
+            return None
+        program: Any = exe._opened(lane)
+        # the first one in a lane is what others are made of
+        return program.resized(exe._plan) if program is lane.first else program

@@ -14,7 +14,7 @@ from gpucomp.runtime.native import address_of
 # of work in a step, as estimated: some microseconds, less than what waiting for others costs
 SMALLEST_SHARED_STEP_NS = 50_000.0
 MOST_CLAIMS = 1 << 31  # of a launch in all steps of its loop: the native runner counts them in 32 bits
-ADVANCES = 5  # words of a launch's loop before its advances
+COUNT, HOW, ADVANCES = 2, 3, 5  # of the words of a launch's loop: these, and how many there are before its advances
 
 
 def in_order(plan: Plan) -> Iterator[tuple[int, int]]:

@@ -26,7 +26,7 @@ class Runner:
         # machine code of earlier versions lacks what is None
         self._run_loops = ctypes.CFUNCTYPE(None, *arguments, pointer)(image.address("gc_run_loops")) if loops else None
         # with the table, the first and the last launch, the context, the notes and the loops
-        self.alone = self.brief = self._help = None
+        self.alone = self.brief = self.sizes = self._help = None
         if image.has("gc_help"):
             listening = (pointer, number, number, number)
             self._help = ctypes.CFUNCTYPE(None, *arguments, pointer, *listening)(image.address("gc_help"))
@@ -34,6 +34,10 @@ class Runner:
             told = (pointer, number, number, pointer, pointer, pointer)
             self.alone = ctypes.CFUNCTYPE(None, *told)(image.address("gc_alone"))
             self.brief = ctypes.PYFUNCTYPE(None, *told)(image.address("gc_alone"))  # keeps the interpreter's lock
+        if image.has(
+            "gc_sizes"
+        ):  # with the steps, their number, the words and the table; it keeps the interpreter's lock
+            self.sizes = ctypes.PYFUNCTYPE(number, pointer, number, pointer, pointer)(image.address("gc_sizes"))
 
     def help(self, call: Call, thread: int, bell: Bell) -> None:
         """As ``enter``, and then listen to ``bell`` for a while."""

@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 
 from gpucomp import config
 from gpucomp.codegen.llvm.ir.launch_list import RUNNER, probes
+from gpucomp.codegen.llvm.ir.size_runner import SIZES
 from gpucomp.device import processor
 from gpucomp.device.isa import ISAS, KNOWN, LLVM_FEATURES, LLVM_NAMES, WASM32, X86_64, isa_of
 from gpucomp.device.target import Target
@@ -114,6 +115,8 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
         parts.append(f'@gc_features = constant [{len(features)} x i8] c"{features}"')
         isa = isa_of(target.features)
         parts.append(RUNNER.replace("PAUSE", isa.wait).replace("CYCLES", isa.cycles))
+        if isa.loads:
+            parts.append(SIZES)
         parts += [part for probe in probes(target) for part in (probe.text, _wrapper(probe))]
     if isa_of(target.features) is X86_64 and unique:
         marks = ((ADDRESSED, llvm_object.AS_WRITTEN), (WRITTEN_OUT, llvm_object.FEW_PASSES))
