@@ -124,6 +124,10 @@ def _as_fast(s: Tunables, own: Sizes, p: Sizes) -> float:
     return 1.0
 
 
+def _as_there(kernel: Kernel[Any], p: Sizes) -> Sizes:
+    return p
+
+
 def _itself(kernel: Kernel[K]) -> Kernel[K]:
     return kernel
 
@@ -160,6 +164,7 @@ class Family(Generic[K]):
     in_words(kernel)             -> the kernel with bytes as words of four, if the template multiplies words. The order
                                     of its parameters stays, some of them become i32
     in_memory_order(kernel)      -> the kernel with its depth in memory order, if the template supports that
+    in_general(kernel, p)        -> the sizes ``p`` of the example of a kernel for any size, without what only these sizes allow
     elsewhere(s, own, p)         -> how many times as long as estimated a source takes at ``p`` that is for any size, and was
                                     written for ``own``
     any_size                     -> whether extents may be sizes that each run decides: what is emitted is then right for all
@@ -192,6 +197,7 @@ class Family(Generic[K]):
     emit: Callable[..., Any] = field(kw_only=True)
     template: str = ""
     any_size: bool = False
+    in_general: Callable[[Kernel[K], Any], Sizes] = _as_there
     elsewhere: Callable[[Any, Any, Any], float] = _as_fast
 
     @property
@@ -204,7 +210,8 @@ class Family(Generic[K]):
         if self.template and has_sizes(kernel):
             sizes = self.sizes(kernel_of(kernel, self.body))
             return sizes.replace(**{name: hint(number) for name, number in sizes.numbers.items()})
-        return self.sizes(kernel_of(example_of(kernel), self.body))
+        found = self.sizes(kernel_of(example_of(kernel), self.body))
+        return self.in_general(kernel_of(kernel, self.body), found) if has_sizes(kernel) else found
 
     @property
     def params(self) -> tuple[Param, ...]:

@@ -106,7 +106,7 @@ def variants_of(
     for sizes in examples:
         with exemplified(sizes):
             example, other = example_of(kernel), choose()
-            problem = family.problem(example)
+            problem = family.problem(kernel)
             problems.append((problem, _model(example, target)))
             us = problems[-1][1]
             if other.family is family:
@@ -115,7 +115,7 @@ def variants_of(
                 best.append(us(family, problem, other.schedule))
             else:
                 fit = None
-                best.append(us(other.family, other.family.problem(example), other.schedule))
+                best.append(us(other.family, other.family.problem(kernel), other.schedule))
             found.append(_Candidate(_adapted(other, first, fit), sizes, problem))
             records.append(other.pick if fit == other.schedule and _is_of(other, problem) else None)
     candidates: list[_Candidate] = []

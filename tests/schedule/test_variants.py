@@ -218,3 +218,23 @@ def test_what_a_record_says_of_the_engine_stays():
     pick = Pick("", {}, {"name": "H200"}, "contraction/mma", first.schedule, "", "", 0.9)
     assert engine(first) == "wgmma"
     assert engine(replace(first, pick=pick)) == "mma"
+
+
+def framed(samples):
+    """Frames of a signal, mirrored at its end, times filters."""
+    filters = np.random.default_rng(6).standard_normal((258, 1, 256)).astype(np.float32)
+    nodes = [node("Pad", ["x", "pads"], ["p"], mode="reflect"), node("Conv", ["p", "w"], ["y"], strides=[128])]
+    weights = {"w": filters, "pads": np.array([0, 0, 0, 0, 0, 64])}
+    made = model(nodes, [value("x", [3, 1, "samples"])], ["y"], weights, opset=17)
+    return gpucomp.compile(made, target="cpu", shapes={"x": (3, 1, samples)})
+
+
+def test_rows_that_only_some_sizes_read_in_place_are_copied_at_all():
+    alone, open_one = framed(703), framed(gpucomp.Dim("samples", 192, 703))
+    (of_frames,) = [kernel for kernel in alone.plan.kernels if kernel.family == "contraction"]
+    of_any = [kernel for kernel in open_one.contents().plan.kernels if kernel.family == "contraction"]
+
+    assert of_frames.schedule["pack_a"] == 0  # the frames end before the border
+    assert {kernel.schedule["pack_a"] for kernel in of_any} == {1}
+    x = np.random.default_rng(7).standard_normal((3, 1, 703)).astype(np.float32)
+    np.testing.assert_allclose(open_one.run({"x": x})["y"], alone.run({"x": x})["y"], rtol=1e-4, atol=1e-4)

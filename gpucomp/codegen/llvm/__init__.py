@@ -14,7 +14,7 @@ from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import Call, loads, reduces, walk
 from gpucomp.ir.size import is_zero
 from gpucomp.kernel import Attention, Contraction, FusedLayers, Kernel, Loops
-from gpucomp.kernel.example import example_of, has_sizes
+from gpucomp.kernel.example import has_sizes
 from gpucomp.kernel.forms.row_statistics import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import Emitted, KernelSource
@@ -33,7 +33,7 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
     if reason := no_tail(kernel):
         raise UnsupportedError(f"{kernel.label or kernel.family}: {reason}", code="GPC4010")
     family = family or family_of(kernel)
-    problem = family.problem(example_of(kernel))
+    problem = family.problem(kernel)
     family.require(schedule, problem, target.limits)
     header = _header(kernel, family, problem.numbers, schedule)
     if all(is_zero(type.size) for type in kernel.params[kernel.inputs :]):

@@ -89,7 +89,8 @@ WINOGRAD = Family(
 REGISTER_BLOCKS = Family(
     "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections,
     nothing, geometry, contraction.default,
-    estimate=contraction.estimate, packing=contraction.packing, elsewhere=contraction.elsewhere, emit=emit_in_form, any_size=True,
+    estimate=contraction.estimate, packing=contraction.packing, in_general=contraction.in_general,
+    elsewhere=contraction.elsewhere, emit=emit_in_form, any_size=True,
 )
 DECODE = Family(
     "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default,

@@ -132,6 +132,12 @@ def rows_in_place(ops: Operands, dtype: DType) -> Rows | None:
     return Rows(read.source, start, guard, step, row)
 
 
+def is_gathered(ops: Operands, dtype: DType) -> bool:
+    """Whether ``a`` is one element of memory, and the next is not beside it, neither along k nor along the rows."""
+    read = _plain_load(ops.a, dtype)
+    return read is not None and all(coefficient(read.index[0], along) is None for along in (ops.ki, ops.m))
+
+
 @dataclass(frozen=True)
 class Columns:
     """Columns of ``b`` that the register block reads in place.

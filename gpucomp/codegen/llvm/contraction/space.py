@@ -11,7 +11,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from gpucomp.codegen.llvm.contraction.image_lines import MOST_PLANES, most_lines, windows_of
-from gpucomp.codegen.llvm.contraction.operands import columns_in_place, k_contiguous, operands_of, rows_in_place
+from gpucomp.codegen.llvm.contraction.operands import (
+    columns_in_place,
+    is_gathered,
+    k_contiguous,
+    operands_of,
+    rows_in_place,
+)
 from gpucomp.codegen.llvm.core_space import (
     BLOCK,
     FAR_BYTE,
@@ -34,6 +40,7 @@ from gpucomp.schedule.space import too_wide
 FORMS = ("gemm", "rows", "loops")  # register blocks; a dot product per result; plain loops
 # rows are copied; read in place by a stride; read by pointers (``operands.Rows``)
 COPIED, STRAIGHT, POINTERS = range(3)
+GATHERED = 0
 WHOLE = 1 << 20  # all of k in one block
 DEPTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, WHOLE)
 TILE_ROWS = (8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 224, 256, 512)
@@ -61,7 +68,7 @@ class ContractionProblem(Sizes):
     nbytes: int  # bytes of one sum
     form: int  # index in ``FORMS``
     rows: int  # ``COPIED``, ``STRAIGHT`` or ``POINTERS``
-    run: int  # points of k that are contiguous in memory
+    run: int  # points of k that are contiguous in memory; ``GATHERED`` where each element is read by an address of its own
     lines: int  # elements of a copied line of the image; 0 without such lines
     span: int  # rows of the result that read the same lines
     b_place: int  # 1: columns can be read in place
@@ -123,6 +130,14 @@ def problem(kernel: Kernel[Contraction]) -> ContractionProblem:
     )
 
 
+def in_general(kernel: Kernel[Contraction], p: ContractionProblem) -> ContractionProblem:
+    """``p`` without rows that can be read in place at its sizes alone, such as where a border of the image is not reached."""
+    ops, dtype = operands_of(kernel, 1), kernel.body.acc.dtype
+    if p.form != FORMS.index("gemm") or p.lines or rows_in_place(ops, dtype) is not None:
+        return p
+    return p.replace(rows=COPIED, run=GATHERED if is_gathered(ops, dtype) else p.k)
+
+
 def _width(s: ContractionSchedule, p: ContractionProblem) -> int:
     return max(2, s.lanes * 4 // p.nbytes)
 
@@ -177,6 +192,7 @@ POINTER = 3.0  # to compute a row's pointer for one outer point of k
 RUN = 12.0  # fixed cost of a loop over ki, besides loading each row's pointer
 LINE_ELEMENT = 0.5  # to copy an element of a line of few channels, such as a photo's
 COMPUTED_ELEMENT = 1.0  # the same for many channels: such a line is only copied where its elements are computed first
+GATHERED_ELEMENT = 1.5  # the same by an address of its own, computed for many elements at a time
 FEW_IN_RUN = MOST_PLANES * 7  # channels of a line times taps
 SHORT_LIST = 5  # register blocks that are tried with all tiles
 MOST_POINTERS = 12  # most rows with a pointer each that leave enough registers for other values
@@ -267,7 +283,7 @@ def _cycles(s: ContractionSchedule, p: ContractionProblem, threads: Sequence[int
             touched = tile_m / p.span if tile_m % p.span == 0 else (tile_m - 1) / p.span + 1
             one += touched * p.lines * (LINE_ELEMENT if p.run <= FEW_IN_RUN else COMPUTED_ELEMENT)
         elif s.pack_a:
-            one += tile_m * (p.k / width * 3 + 20)
+            one += tile_m * (p.k * GATHERED_ELEMENT if p.run == GATHERED else p.k / width * 3 + 20)
         found.append(span(tasks, count) * one)
     return found
 
