@@ -29,13 +29,15 @@ class Lane:
     """The memory of one run at a time.
 
     ``first`` is the program that was opened in it first; those of executables for other sizes are that one resized.
-    ``moving`` are programs that go from one set of sizes to another, by the shapes of the inputs, the last used one last.
+    ``moving`` are programs that go from one set of sizes to another, by the shapes of the inputs, the last used one last;
+    ``spare`` are those that are at no sizes.
     """
 
     def __init__(self) -> None:
         self.first: Any = None
         self.programs: dict[object, Any] = {}  # by a token of each executable
         self.moving: OrderedDict[tuple[tuple[int, ...], ...], Any] = OrderedDict()
+        self.spare: list[Any] = []
 
 
 class Lanes:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.ir.dims import OpenShapes
-from gpucomp.runtime.cpu import EPOCHS, CpuProgram
+from gpucomp.runtime.cpu import EPOCHS, SMALLEST_SHARED_NS, CpuProgram
 from gpucomp.runtime.inputs import TensorSpec
 from gpucomp.runtime.lanes import Lane
 from gpucomp.runtime.launches import Segment
@@ -22,9 +22,8 @@ from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.options import Options
 from gpucomp.runtime.size_steps import SizeSteps, steps_of
 
-KEPT = 4  # programs of a lane; the least recently used is moved
+KEPT = 4  # programs of a lane; the least recently used one is moved
 Shapes = tuple[tuple[int, ...], ...]  # of all inputs
-NOWHERE: Shapes = ()  # those of a program that could not be moved to others: no run has them, as inputs have the sizes
 
 
 class MovingProgram(CpuProgram):
@@ -58,7 +57,7 @@ class MovingProgram(CpuProgram):
         self._extents.pack_into(words, 0, *chain.from_iterable(shapes))
         if self._epoch != self._moved_in:  # threads ran it: one that is late finds another epoch, not other tasks
             self._epoch = self._moved_in = (self._epoch + 1) % EPOCHS
-            self._launches.table.begin(0, len(self._launches.table), self._epoch, 1)
+            self._launches.table.leave(self._epoch)
         if not self._fill(self._arena.memory):
             return False
         for one, extents, nbytes in self._varying:
@@ -69,7 +68,9 @@ class MovingProgram(CpuProgram):
             one.late = late if any(late) else None
         self._launches.table.written()
         shared_ns = float(words[steps.shared_ns])
-        self._launches.segments = [Segment(s.first, s.last, None, shared_ns) for s in self._launches.segments]
+        segment = self._launches.segments[0]  # all launches
+        if (segment.shared_ns < SMALLEST_SHARED_NS) != (shared_ns < SMALLEST_SHARED_NS):
+            self._launches.segments = [Segment(segment.first, segment.last, None, shared_ns)]
         self._expect(shared_ns)
         return True
 
@@ -119,27 +120,33 @@ class Moving:
 
     def _at(self, lane: Lane, shapes: Shapes) -> MovingProgram | None:
         """A program for ``shapes``, which the lane keeps."""
-        program: MovingProgram | None
-        if len(lane.moving) == KEPT:
+        if not lane.moving and not lane.spare:
+            lane.spare += self._made(lane, shapes)
+        program: MovingProgram
+        if lane.spare:
+            program = lane.spare.pop()
+        elif lane.moving:
             _, program = lane.moving.popitem(last=False)
-        elif (program := self._made(lane, shapes)) is None:
+        else:
             return None
         if program.move(shapes):
             lane.moving[shapes] = program
             return program
-        lane.moving[NOWHERE] = program
-        lane.moving.move_to_end(NOWHERE, last=False)  # it is the next to be moved
+        lane.spare.append(program)
         return None
 
-    def _made(self, lane: Lane, shapes: Shapes) -> MovingProgram | None:
-        """A program that can be moved, to ``shapes`` too unless the plan is for others."""
+    def _made(self, lane: Lane, shapes: Shapes) -> list[MovingProgram]:
+        """Programs that can be moved, to ``shapes`` too unless the plan is for others: all at once, when a lane is new."""
         if any(len(shape) != len(spec.shape) for spec, shape in zip(self._inputs, shapes, strict=True)):
-            return None
+            return []
         given = {spec.name: shape for spec, shape in zip(self._inputs, shapes, strict=True)}
-        program = self._program.opened(lane, self._shapes.sizes(given))
-        if program is None:
-            return None
-        if self._steps is None:
-            self._steps = steps_of(self._program.open_plan, self._inputs, program.rows) if program.moves else None
-            self._able = self._steps is not None
-        return MovingProgram(program, self._steps) if self._steps is not None else None
+        sizes = self._shapes.sizes(given)
+        found: list[MovingProgram] = []
+        while len(found) < KEPT and (program := self._program.opened(lane, sizes)) is not None:
+            if self._steps is None:
+                self._steps = steps_of(self._program.open_plan, self._inputs, program.rows) if program.moves else None
+            if self._steps is None:
+                self._able = False
+                return []
+            found.append(MovingProgram(program, self._steps))
+        return found
