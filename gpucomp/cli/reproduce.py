@@ -163,12 +163,16 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 
 
 def _sources(alone: Alone, target: Target) -> dict[str, str]:
-    """The texts as a compiler takes them: with the prelude for CUDA, as one module for LLVM."""
+    """The texts as a compiler takes them: with the prelude for CUDA and HIP, as one module for LLVM."""
     plan, sources = alone.executable.plan, alone.executable.sources
     if target.kind == "cuda":
         from gpucomp.targets.cuda import prelude
 
         return {name: f"{prelude()}\n{text}" for name, text in sources.items()}
+    if target.kind == "hip":
+        from gpucomp.targets.hip_text import text_of
+
+        return {name: text_of(text) for name, text in sources.items()}
     if target.kind == "opencl":
         return dict(sources)
     from gpucomp.targets.cpu import module_text
@@ -188,6 +192,10 @@ def _flags(source: KernelSource, target: Target) -> list[str]:
         from gpucomp.targets.cuda import OPTIONS
 
         return list(OPTIONS)
+    if target.kind == "hip":
+        from gpucomp.targets.amdgcn import code_object_flags
+
+        return code_object_flags(target.arch)
     if target.kind == "opencl":
         from gpucomp.targets.opencl import device_of
         from gpucomp.targets.opencl_build import build_flags

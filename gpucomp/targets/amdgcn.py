@@ -271,6 +271,11 @@ def assemble(source: KernelSource, arch: str) -> str:
     return assembly
 
 
+def code_object_flags(arch: str) -> list[str]:
+    """The flags by which clang makes a code object for ``arch`` of HIP C++."""
+    return [*HIP_FLAGS, f"--offload-arch={arch}", "--no-gpu-bundle-output"]
+
+
 def code_object(source: KernelSource, arch: str) -> bytes:
     """The code object of ``source``, HIP C++, for ``arch``: an ELF file that ``hipModuleLoadData`` loads.
 
@@ -278,8 +283,7 @@ def code_object(source: KernelSource, arch: str) -> bytes:
     """
     with tempfile.TemporaryDirectory(prefix="gpucomp-hip-") as folder:
         place = Path(folder, "kernel.co")
-        flags = [*HIP_FLAGS, f"--offload-arch={arch}", "--no-gpu-bundle-output", "-o", str(place), "-"]
-        _run(flags, hip_text.text_of(source.text), source, arch)
+        _run([*code_object_flags(arch), "-o", str(place), "-"], hip_text.text_of(source.text), source, arch)
         return place.read_bytes()
 
 
