@@ -16,6 +16,7 @@ from gpucomp.device import processor
 from gpucomp.device.isa import ISAS, KNOWN, LLVM_FEATURES, LLVM_NAMES, WASM32, X86_64, isa_of
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote, several
+from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import llvm_object, processors
 from gpucomp.targets.cache import KernelCache
@@ -170,21 +171,25 @@ class Begun:
         self._target, self._cache = target, cache
         self._build = Build(_arguments(target), processors() - 1, lambda text: compile_text(text, target))
         self._compiler = "llvm " + ".".join(map(str, llvm.llvm_version_info))
-        self._modules: dict[str, KernelSource] = {}  # by the digest of the kernel
+        self._runner = _runner_source(target)
+        self._modules: dict[str, KernelSource] = {}  # by the digest of the kernel, or of the runner
         self._cached: dict[str, bytes] = {}  # objects by the text of their module
 
     def __enter__(self) -> Begun:
         self._build.__enter__()
+        if self._target not in _runners:
+            self._begin(self._runner, self._runner.text)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._build.__exit__(*error)
 
     def start(self, source: KernelSource) -> None:
-        if source.digest in self._modules:
-            return
-        module = replace(source, text=module_text([source], self._target, runner=False))
-        self._modules[source.digest] = module
+        if source.digest not in self._modules:
+            self._begin(source, module_text([source], self._target, runner=False))
+
+    def _begin(self, source: KernelSource, text: str) -> None:
+        module = self._modules[source.digest] = replace(source, text=text)
         found = self._cache.get(self._key(module)) if self._cache is not None else None
         if found is None:
             self._build.start(module.text)
@@ -201,7 +206,8 @@ class Begun:
                 self._cache.put(self._key(module), made[module.text])
         objects = made | self._cached
         texts = dict.fromkeys(self._modules[source.digest].text for source in sources)
-        return _pack([_runner(self._target), *(objects[text] for text in texts)])
+        runner = _runners.get(self._target) or _runners.setdefault(self._target, objects[self._runner.text])
+        return _pack([runner, *(objects[text] for text in texts)])
 
     def _key(self, module: KernelSource) -> str:
         flags = (_feature_string(self._target), str(llvm_object.OPTIMIZATION))
@@ -221,10 +227,13 @@ def build(
         return begun.blob(sources)
 
 
+_runners: dict[Target, bytes] = {}  # the objects of this process: that of a target is in each of its programs
+
+
 @cache
-def _runner(target: Target) -> bytes:
-    """The object of the native runner and the probes. It is the same for every program of a target: compiled once a process."""
-    return compile_text(module_text([], target), target)
+def _runner_source(target: Target) -> KernelSource:
+    """The native runner and the probes, as a module."""
+    return KernelSource("gc_run", "llvm", module_text([], target), Geometry((0, 1, 1)))
 
 
 def _pack(objects: Sequence[bytes]) -> bytes:

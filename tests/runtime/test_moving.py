@@ -279,7 +279,7 @@ def test_arrays_of_the_caller_machine_code_without_the_steps_and_host_operators_
 @pytest.fixture(scope="module")
 def do():
     """One step on words ``a``, ``b``, ``c`` and others behind them; the result, or ``None`` where it fails."""
-    runner = Runner(Image(cpu._pack([cpu._runner(cpu.host())])), loops=False)
+    runner = Runner(Image(cpu.build([], cpu.host())), loops=False)
 
     def run(what, a, b=0, c=0, *others, b_at=2, a_at=1):
         words, table = np.array([77, a, b, c, *others], np.int64), np.array([0, 0, 55], np.int64)

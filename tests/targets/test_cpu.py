@@ -226,11 +226,22 @@ def test_a_cached_model_is_not_compiled_again(tmp_path: Path, monkeypatch: pytes
     assert second == first
 
 
+def test_another_process_compiles_no_runner_that_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, cache = cpu.host(), KernelCache(tmp_path)
+    sources = [source(elementwise("exp"), host)]
+    monkeypatch.setattr(cpu, "_runners", {})
+    first = cpu.build(sources, host, cache)
+    monkeypatch.setattr(cpu, "_runners", {})
+    monkeypatch.setattr(cpu, "compile_text", None)
+
+    assert cpu.build(sources, host, cache) == first
+
+
 def test_the_runner_is_compiled_once_for_all_programs_of_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     host, made = cpu.host(), []
     real = llvm_object.optimised
     monkeypatch.setattr(llvm_object, "optimised", lambda text, *how: made.append(text) or real(text, *how))
-    cpu._runner.cache_clear()
+    monkeypatch.setattr(cpu, "_runners", {})
 
     programs = [split(cpu.build([source(elementwise(fn), host)], host)) for fn in ("exp", "log")]
     empty = split(cpu.build([], host))
