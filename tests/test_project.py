@@ -16,7 +16,10 @@ def test_the_page_of_the_tests_names_what_exists_and_every_tool_that_ci_installs
     page = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
-    tools = {*re.search(r"for tool in (.*?);", script)[1].split(), *re.findall(r"(?:missing|optional)\+=\(([\w.-]+)\)", script)}
+    tools = {
+        *re.search(r"for tool in (.*?);", script)[1].split(),
+        *re.findall(r"(?:missing|optional)\+=\(([\w.-]+)\)", script),
+    }
     tools |= set(re.findall(r'install .*"(\w+)==', script))
     tools = {re.sub(r"^lld", "ld.lld", tool) for tool in tools} - {"python3-venv"}
     assert {
