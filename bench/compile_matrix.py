@@ -40,7 +40,7 @@ from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, hip
 from gpucomp.targets.sass import disassembler
 
-HIP_SETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
+HIP_SETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 WIDE = 0.9  # least share of the global loads of contractions that must move 16 bytes
 
 

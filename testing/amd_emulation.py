@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 
 from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.contraction.amd.emit import BFLOAT8
 
 # builtin: (lanes of a wave, size, depth, elements of an operand in a lane, elements of the result in a lane)
 MATRICES = {
@@ -28,12 +29,18 @@ MATRICES = {
     "__builtin_amdgcn_mfma_i32_16x16x16i8": (64, 16, 16, 4, 4),
     "__builtin_amdgcn_mfma_i32_32x32x16_i8": (64, 32, 16, 8, 16),
     "__builtin_amdgcn_mfma_i32_16x16x32_i8": (64, 16, 32, 8, 4),
+    "__builtin_amdgcn_mfma_f32_32x32x16_f16": (64, 32, 16, 8, 16),
+    "__builtin_amdgcn_mfma_f32_16x16x32_f16": (64, 16, 32, 8, 4),
+    "__builtin_amdgcn_mfma_f32_32x32x16_bf16": (64, 32, 16, 8, 16),
+    "__builtin_amdgcn_mfma_f32_16x16x32_bf16": (64, 16, 32, 8, 4),
+    "__builtin_amdgcn_mfma_i32_32x32x32_i8": (64, 32, 32, 16, 16),
+    "__builtin_amdgcn_mfma_i32_16x16x64_i8": (64, 16, 64, 16, 4),
     "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32": (32, 16, 16, 16, 8),
     "__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12": (32, 16, 16, 8, 8),
     "__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12": (32, 16, 16, 8, 8),
     "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12": (32, 16, 16, 8, 8),
 }
-BUILTIN = re.compile(r"\b(__builtin_amdgcn_(?:mfma|wmma)\w+)\((?:true, )?(?:as_long\()?a")
+BUILTIN = re.compile(r"\b(__builtin_amdgcn_(?:mfma|wmma)\w+)\((?:true, )?(?:as_(?:long|bfloat8)\()?a")
 AS_FLOAT = """
 #define half float
 #define half4 float4
@@ -42,6 +49,7 @@ AS_FLOAT = """
 #define vload_half(i, p) ((p)[i])
 #define vstore_half_rte(v, i, p) (p)[i] = (v)
 #define convert_half_rte(a) (a)
+#define as_bfloat8(a) (a)
 #define __builtin_amdgcn_fence(order, scope) mem_fence(CLK_GLOBAL_MEM_FENCE)
 """
 
@@ -121,7 +129,7 @@ def shape_only(source: KernelSource) -> KernelSource:
 
 def bare(source: KernelSource) -> str:
     text = re.sub(r"#if !__has_builtin.*?#endif\n", "", source.text, flags=re.S)
-    return text.replace("#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n", "")
+    return text.replace("#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n", "").replace(f"{BFLOAT8}\n", "")
 
 
 def emulated(source: KernelSource) -> KernelSource:

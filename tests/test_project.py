@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -15,13 +16,18 @@ def test_the_page_of_the_tests_names_what_exists_and_every_tool_that_ci_installs
     page = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
-    tools = {*re.search(r"for tool in (.*?);", script)[1].split(), *re.findall(r"missing\+=\(([\w.-]+)\)", script)}
+    tools = {
+        *re.search(r"for tool in (.*?);", script)[1].split(),
+        *re.findall(r"(?:missing|optional)\+=\(([\w.-]+)\)", script),
+    }
     tools |= set(re.findall(r'install .*"(\w+)==', script))
     tools = {re.sub(r"^lld", "ld.lld", tool) for tool in tools} - {"python3-venv"}
     assert {
         "g++",
         "clang-19",
         "ld.lld-19",
+        "clang-22",
+        "ld.lld-22",
         "oclgrind",
         "chromium",
         "pocl-opencl-icd",
@@ -44,7 +50,10 @@ def test_the_make_targets_use_groups_that_exist():
 
 
 # what .ci/run looks for, and what it calls
-CI_TOOLS = ("make", "g++", "clang", "clang-19", "ld.lld-19", "oclgrind", "chromium", "apt-get", "python3")
+CI_TOOLS = (
+    *("make", "g++", "clang", "clang-19", "ld.lld-19", "clang-22", "ld.lld-22", "oclgrind", "chromium"),
+    *("apt-get", "python3"),
+)
 
 
 def test_ci_installs_nothing_that_is_there_and_runs_the_suite(tmp_path):
@@ -84,6 +93,25 @@ def test_ci_installs_the_drivers_of_opencl_that_are_not_there(tmp_path):
 
     (installed,) = re.findall(r"^apt-get install .*", ran.stdout, re.MULTILINE)
     assert installed.split()[-2:] == ["pocl-opencl-icd", "mesa-opencl-icd"]
+
+
+def test_ci_does_without_a_compiler_that_is_in_no_repository(tmp_path):
+    for tool in ("bash", "dirname", "env", "ls", "realpath", "sh"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    answers = {"id": "echo 0", "apt-cache": 'echo "apt-cache $*"; [ "$2" = clang-22 ] || exit 100'}
+    (tmp_path / "bin").mkdir()
+    for tool in ("make", "apt-get", "python3", "bin/python", *answers):
+        (tmp_path / tool).write_text(f"#!/bin/sh\n{answers.get(tool, f'echo {tool} $*')}\n")
+        (tmp_path / tool).chmod(0o755)
+
+    environment = {"PATH": str(tmp_path), "VENV": str(tmp_path)}
+    ran = subprocess.run([ROOT / ".ci" / "run"], capture_output=True, text=True, env=environment, cwd=tmp_path)
+
+    (installed,) = re.findall(r"^apt-get install .*", ran.stdout, re.MULTILINE)
+    assert {"clang-19", "lld-19", "clang-22"} <= set(installed.split())
+    assert "lld-22" not in installed
+    assert "lld-22 is in no repository here" in ran.stderr
+    assert ran.stdout.splitlines()[-1] == "make test"
 
 
 def test_the_change_log_has_the_form_of_keep_a_changelog():

@@ -23,9 +23,13 @@ pytest_plugins = "pytester"
                 "Skipped: clang or ld.lld is not installed",
                 "Skipped: clang 18 or lld is not installed",
                 "Skipped: could not import 'torch': No module named 'torch'",
-                "Skipped: GPC5002 no installed clang knows gfx1100: install a newer one, for example apt-get install clang-21",
+                "Skipped: GPC5002 no installed clang knows gfx1100: install a newer one, for example apt-get install clang-22",
             ],
             "4 tests want packages that are not here: apt-get install clang clang-19 lld lld-19; python -m pip install torch",
+        ),
+        (
+            ["GPC5002 no installed clang knows gfx950: install a newer one"],
+            "1 tests want packages that are not here: apt-get install clang-22 lld-22",
         ),
         (
             ["Skipped: apt-get install mesa-opencl-icd"],

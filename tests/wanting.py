@@ -11,7 +11,8 @@ WANTED = (
     (r"^clang \d+ or lld is not installed", APT, "clang-19 lld-19"),
     (r"^clang or ld\.lld is not installed", APT, "clang lld"),
     (r"^(clang|oclgrind|g\+\+) is not installed", APT, "{0}"),
-    (r"^(?:GPC5002 )?no installed clang knows (?!gfx950)", APT, "clang-19"),  # which does not know gfx950
+    (r"^(?:GPC5002 )?no installed clang knows gfx950", APT, "clang-22 lld-22"),
+    (r"^(?:GPC5002 )?no installed clang knows", APT, "clang-19"),
     (r"^(?:GPC5002 )?clang is not installed", APT, "clang"),
     (r"no OpenCL device", APT, "pocl-opencl-icd"),
     (r"^nvdisasm is not installed", PIP, "nvidia-cuda-nvdisasm"),

@@ -122,6 +122,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
     "gfx908": {"contraction/amd": ("bf16",)},
     "gfx90a": {"contraction/amd": ("f32", "f16", "bf16", "i8")},
     "gfx942": {"contraction/amd": ("bf16", "i8")},
+    "gfx950": {"contraction/amd": ("f16", "bf16", "i8")},
     "gfx1100": {"contraction/amd": ("f16", "bf16", "i8")},
     "gfx1201": {"contraction/amd": ("f16", "bf16", "i8")},
 }
@@ -154,6 +155,7 @@ CELLS |= {
 }
 # the only instructions that no other set has
 CELLS[HIP_PREFIX + "gfx908"] = {"contraction/amd": ("bf16",), "attention/amd": ("bf16",)}
+CELLS[HIP_PREFIX + "gfx950"] = {"contraction/amd": ("f16", "bf16", "i8"), "attention/amd": ("f16", "bf16")}
 BY_TMA = ("contraction/wgmma", "contraction/tcgen05")  # rows of operands are whole 16 bytes
 EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that names an arithmetic to its ``Contraction.math``
 # a dtype that selects a variant of the engine which few schedules use, to the test for it. ``-tail``: with row statistics

@@ -42,14 +42,14 @@ FEATURES = {
 }
 OF_MANY = ("generic", "amd")  # flavours of devices that differ too much for one analytic model
 # by instruction set: lanes of a wave, compute units, and the features for matrix instructions (``mfma_1k``: those that take twice
-# the bf16 of CDNA's first ones; ``mfma_deep``: those that take twice the bytes; ``wmma_gfx12``: those with other operands than
-# RDNA3's) and dot products of bytes
+# the bf16 of CDNA's first ones; ``mfma_deep``: those that take twice the bytes; ``mfma_wide``: those of 16 bytes a lane;
+# ``wmma_gfx12``: those with other operands than RDNA3's) and dot products of bytes
 AMD: dict[str, tuple[int, int, frozenset[str]]] = {
     "gfx906": (64, 60, frozenset({"sdot4"})),
     "gfx908": (64, 120, frozenset({"sdot4", "mfma"})),
     "gfx90a": (64, 110, frozenset({"sdot4", "mfma", "mfma_1k"})),
     "gfx942": (64, 304, frozenset({"sdot4", "mfma", "mfma_1k", "mfma_deep"})),
-    "gfx950": (64, 256, frozenset({"sdot4", "mfma", "mfma_1k", "mfma_deep"})),
+    "gfx950": (64, 256, frozenset({"sdot4", "mfma", "mfma_1k", "mfma_deep", "mfma_wide"})),
     "gfx1030": (32, 80, frozenset({"sdot4"})),
     "gfx1100": (32, 96, frozenset({"sudot4", "wmma"})),
     "gfx1201": (32, 64, frozenset({"sudot4", "wmma", "wmma_gfx12"})),
@@ -83,7 +83,8 @@ EXTENSIONS = {
 }
 DOTS = frozenset({"sdot4", "sudot4", "arm_dot_acc", "arm_dot", "khr_dot"})  # dot products of bytes (``codegen.c.dots``)
 LEAST = Limits(threads=64, shared_bytes=8192, registers=64)  # every family has a schedule within these limits
-MATRIX = frozenset({"mfma", "mfma_1k", "mfma_deep", "wmma", "wmma_gfx12"})  # instructions of AMD's matrix cores
+# instructions of AMD's matrix cores
+MATRIX = frozenset({"mfma", "mfma_1k", "mfma_deep", "mfma_wide", "wmma", "wmma_gfx12"})
 OPTIONAL = DOTS | set(STATEMENTS) | {"fp16"} | MATRIX  # features that a kernel can do without
 SUB_BUFFER_ALIGNMENT = (
     512  # bytes; NVIDIA and llvmpipe require it of sub-buffers, and no device is known to require more

@@ -48,6 +48,7 @@ SANITIZER_FLAGS = {
     "address": ("-fsanitize=address", "-fsanitize-sections=gc_shared_*", "-fno-omit-frame-pointer"),
 }
 RUNTIME_DEFINES = {None: (), "thread": ("-DGC_TSAN",), "address": ("-DGC_ASAN",)}
+LIBRARIES = {"thread": "tsan", "address": "asan"}  # of clang's sanitizers
 ENVIRONMENT = {
     "TSAN_OPTIONS": "exitcode=0:halt_on_error=0:atexit_sleep_ms=0:color=never",
     "ASAN_OPTIONS": "exitcode=99:detect_leaks=0:color=never",
@@ -246,13 +247,29 @@ def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory
     return executable
 
 
-def hip_compiler() -> str | None:
-    """The clang that HIP's kernels are compiled by, for the host; ``None`` if it is not here."""
-    return amdgcn.compiler("hip")
+def hip_compiler(sanitizer: Sanitizer = None) -> str | None:
+    """The clang that HIP's kernels are compiled by, for the host; ``None`` if it is not here.
+
+    With ``sanitizer`` it is the newest that has its library, which distributions package by itself (libclang-rt-19-dev).
+    """
+    found = amdgcn.compilers("hip")
+    return next((clang for clang in found if _has_library(clang, sanitizer)), next(iter(found), None))
+
+
+@functools.cache
+def _has_library(clang: str, sanitizer: Sanitizer) -> bool:
+    if sanitizer is None:
+        return True
+    name = f"libclang_rt.{LIBRARIES[sanitizer]}"
+    for file in (f"{name}.a", f"{name}-{platform.machine()}.a"):
+        found = subprocess.run([clang, f"-print-file-name={file}"], capture_output=True, text=True, check=False)
+        if Path(found.stdout.strip()).is_absolute():  # otherwise it is the name again
+            return True
+    return False
 
 
 def _build_hip(text: str, directory: Path, arch: str, sanitizer: Sanitizer) -> Path:
-    compiler = hip_compiler()
+    compiler = hip_compiler(sanitizer)
     if compiler is None:
         raise CudaOnCpuError(amdgcn.missing("hip").message)
     # clang's AddressSanitizer watches no sections of ours, in which shared memory is
@@ -287,7 +304,7 @@ def _compile(output: Path, *arguments: str, text: str | None = None, compiler: s
         [compiler, *arguments, "-o", scratch], input=text, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        os.unlink(scratch)
+        Path(scratch).unlink(missing_ok=True)  # clang removes it by itself
         raise CudaOnCpuError(f"{compiler} rejects the source:\n{done.stderr}")
     os.chmod(scratch, 0o700)
     os.replace(scratch, output)

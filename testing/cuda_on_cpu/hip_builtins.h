@@ -9,6 +9,9 @@
 #include "kernel_table.h"
 #include "runtime.h"
 
+// The bits of a bf16, which are all that is moved: to move its own type, clang converts it by functions of newer libgccs.
+#define __bf16 short
+
 // ---- where a work-item is -------------------------------------------------------------------------
 
 #define GC_WORK_ITEM(axis)                                                                        \

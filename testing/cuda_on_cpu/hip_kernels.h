@@ -2,10 +2,12 @@
 // AMD's matrix instructions, every one that a template can ask for (contraction/amd/emit.py).
 //
 // Which lane and register holds which element is from AMD's matrix instruction calculator (github.com/ROCm/
-// amd_matrix_instruction_calculator, --detail-instruction, "Register to matrix element mapping"), not from the templates.
+// amd_matrix_instruction_calculator, --detail-instruction, "Register to matrix element mapping"), not from the templates. It does
+// not know CDNA4: its instructions of 16 bytes a lane are as IREE and composable_kernel have them (getSingleSubgroupLayout in
+// IREEGPUAttrs.cpp; kABKLane and kABKPerLane of WarpGemmAttributeMfmaImplF16F16F32M16N16K32 and its like).
 // How floats are added up no document of AMD's tells. MFMA follows what was measured on MI100, MI200 and MI300: "MMA-Sim:
-// Bit-Accurate Reference Model of Tensor Cores and Matrix Cores" (arXiv 2511.10909). For WMMA there is no such measurement:
-// its sums are rounded after each product, in order of depth.
+// Bit-Accurate Reference Model of Tensor Cores and Matrix Cores" (arXiv 2511.10909). For CDNA4 and WMMA there is no such
+// measurement: CDNA4 adds up as MI300 does, WMMA's sums are rounded after each product, in order of depth.
 #pragma once
 
 #undef gc_dynamic_shared
@@ -85,7 +87,7 @@ inline int gc_exponent(float x, int least) {
   return __builtin_ilogbf(x) < least ? least : __builtin_ilogbf(x);
 }
 
-// 16-bit floats of CDNA3: eight products and the sum so far, to 24 fractional bits of the largest product (products cut off) and
+// 16-bit floats of CDNA3 and CDNA4: eight products and the sum so far, to 24 fractional bits of the largest product (products cut off) and
 // then of the larger of both (rounded down), and rounded once.
 template <int least>
 inline float gc_added_at_once(const float* a, const float* b, float c, int count) {
@@ -188,6 +190,14 @@ GC_MFMA(f32_16x16x8bf16, 16, 2, gc_short2, gc_float4, gc_added_bf16)
 #else
 GC_MFMA(f32_32x32x8bf16_1k, 32, 4, gc_short4, gc_float16, gc_added_bf16)
 GC_MFMA(f32_16x16x16bf16_1k, 16, 4, gc_short4, gc_float4, gc_added_bf16)
+#endif
+#if GC_GFX == 0x950
+GC_MFMA(f32_32x32x16_f16, 32, 8, gc_half8, gc_float16, gc_added_halves)
+GC_MFMA(f32_16x16x32_f16, 16, 8, gc_half8, gc_float4, gc_added_halves)
+GC_MFMA(f32_32x32x16_bf16, 32, 8, gc_bfloat8, gc_float16, gc_added_bf16)
+GC_MFMA(f32_16x16x32_bf16, 16, 8, gc_bfloat8, gc_float4, gc_added_bf16)
+GC_MFMA(i32_32x32x32_i8, 32, 16, gc_int4, gc_int16, gc_added)
+GC_MFMA(i32_16x16x64_i8, 16, 16, gc_int4, gc_int4, gc_added)
 #endif
 #if GC_GFX >= 0x940
 GC_MFMA(i32_32x32x16_i8, 32, 8, long, gc_int16, gc_added)

@@ -95,6 +95,7 @@ SAMPLE = (
     "sm_80 contraction/simt bf16-tail", "sm_80 contraction/mma 3xtf32-tail", "sm_90a contraction/wgmma f16-tail",
     "gfx90a contraction/amd f16", "sm_80 contraction/separable_mma bf16", "sm_80 contraction/simt f32-rows",
     "hip:gfx90a contraction/amd f16", "hip:gfx942 contraction/amd i8", "hip:gfx1100 contraction/amd i8",
+    "hip:gfx950 contraction/amd bf16", "hip:gfx950 attention/amd f16", "gfx950 contraction/amd i8",
     "hip:gfx1201 contraction/amd f16", "hip:gfx1201 contraction/amd i8", "hip:gfx908 contraction/amd bf16",
     "gfx1201 contraction/amd bf16", "hip:gfx1100 contraction/gemv i8", "hip:gfx90a rowwise f64",
     "hip:gfx90a attention/simt f16",

@@ -47,7 +47,7 @@ def of_mfma(size: int, parts: int) -> tuple[Place, Place]:
     )
 
 
-CDNA = ("gfx908", "gfx90a", "gfx942")
+CDNA = ("gfx908", "gfx90a", "gfx942", "gfx950")
 WMMA = ("gfx1100", "gfx1151")
 BOTH_HALVES = (0, 16)
 PLAIN, SIGNED = "({a}, {b}, {c})", "(true, {a}, true, {b}, {c}, false)"
@@ -70,6 +70,12 @@ MATRICES = {
     "mfma_i32_16x16x16i8": Matrix(CDNA[:2], 16, 16, ("int", 4), ("gc_int4", 4), *of_mfma(16, 4)),
     "mfma_i32_32x32x16_i8": Matrix(CDNA[2:], 32, 16, ("long", 8), ("gc_int16", 16), *of_mfma(32, 8)),
     "mfma_i32_16x16x32_i8": Matrix(CDNA[2:], 16, 32, ("long", 8), ("gc_int4", 4), *of_mfma(16, 8)),
+    "mfma_f32_32x32x16_f16": Matrix(CDNA[3:], 32, 16, ("gc_half8", 8), ("gc_float16", 16), *of_mfma(32, 8)),
+    "mfma_f32_16x16x32_f16": Matrix(CDNA[3:], 16, 32, ("gc_half8", 8), ("gc_float4", 4), *of_mfma(16, 8)),
+    "mfma_f32_32x32x16_bf16": Matrix(CDNA[3:], 32, 16, ("gc_bfloat8", 8), ("gc_float16", 16), *of_mfma(32, 8)),
+    "mfma_f32_16x16x32_bf16": Matrix(CDNA[3:], 16, 32, ("gc_bfloat8", 8), ("gc_float4", 4), *of_mfma(16, 8)),
+    "mfma_i32_32x32x32_i8": Matrix(CDNA[3:], 32, 32, ("gc_int4", 16), ("gc_int16", 16), *of_mfma(32, 16)),
+    "mfma_i32_16x16x64_i8": Matrix(CDNA[3:], 16, 64, ("gc_int4", 16), ("gc_int4", 4), *of_mfma(16, 16)),
     "wmma_f32_16x16x16_f16_w32": Matrix(
         WMMA, 16, 16, ("gc_half16", 16), ("gc_float8", 8), *OF_WMMA, PLAIN, BOTH_HALVES
     ),
@@ -164,6 +170,9 @@ MISTAKES = [  # a depth that is permuted alike in both operands is none
     ("mfma_f32_32x32x4bf16", "gfx908", "all[k / parts * size + row]", "all[(k + 2) % 4 / parts * size + row]"),
     ("mfma_f32_16x16x16bf16_1k", "gfx90a", "column = lane % size", "column = lane / 4 % size"),
     ("mfma_f32_32x32x8bf16_1k", "gfx942", "row = 8 * (v / 4)", "row = 8 * (3 - v / 4)"),
+    ("mfma_f32_32x32x16_f16", "gfx950", "all[k / parts * size + row]", "all[(k + 8) % 16 / parts * size + row]"),
+    ("mfma_f32_16x16x32_bf16", "gfx950", "row = 8 * (v / 4) + 4 * (lane / size)", "row = lane / size + 4 * v - v % 4"),
+    ("mfma_i32_16x16x64_i8", "gfx950", "column = lane % size", "column = lane / 4 % size"),
     ("wmma_f32_16x16x16_bf16_w32", "gfx1151", "all[2 * v + lane / 16]", "all[v + lane / 16 * 8]"),
     ("wmma_f32_16x16x16_bf16_w32_gfx12", "gfx1201", "all[half + lane % 16].b, at)", "all[half + lane % 16].b, at ^ 4)"),
     ("wmma_i32_16x16x16_iu8_w32_gfx12", "gfx1201", "half + 8 * (lane / 16) + v", "half + 2 * v + lane / 16"),
@@ -198,6 +207,7 @@ def test_lanes_that_hold_other_copies_are_an_error():
         ("mfma_i32_32x32x8i8", "gfx942"),
         ("mfma_i32_32x32x16_i8", "gfx90a"),
         ("mfma_f32_32x32x8bf16_1k", "gfx908"),
+        ("mfma_f32_16x16x32_f16", "gfx942"),
         ("wmma_f32_16x16x16_bf16_w32", "gfx1201"),
     ],
 )

@@ -29,8 +29,8 @@ from testing.tolerance import assert_matches
 from tests import oclgrind
 
 FAMILY = FAMILIES["contraction/amd"]
-CDNA1, CDNA, CDNA3, RDNA, RDNA4 = (
-    opencl.manifest(name) for name in ("gfx908", "gfx90a", "gfx942", "gfx1100", "gfx1201")
+CDNA1, CDNA, CDNA3, CDNA4, RDNA, RDNA4 = (
+    opencl.manifest(name) for name in ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 )
 SMALL = {
     "wave": 64,
@@ -106,8 +106,8 @@ def products(m: int, n: int, k: int, dtype) -> Kernel:
 
 @pytest.mark.parametrize(
     ("dtype", "target"),
-    [(F16, CDNA), (BF16, CDNA), (F32, CDNA), (I8, CDNA), (BF16, CDNA1), (I8, CDNA3)],
-    ids=["f16", "bf16", "f32", "i8", "bf16 of CDNA1", "i8 of CDNA3"],
+    [*((t, CDNA) for t in (F16, BF16, F32, I8)), (BF16, CDNA1), (I8, CDNA3), *((t, CDNA4) for t in (F16, BF16, I8))],
+    ids=lambda value: getattr(value, "arch", str(value)),
 )
 @pytest.mark.parametrize(("block", "stages", "splits"), [(16, 1, 1), (32, 2, 1), (16, 2, 2), (32, 1, 3)])
 def test_every_matrix_instruction_in_every_place_of_a_tile(dtype, target, block, stages, splits):

@@ -20,9 +20,13 @@ from testing.template_cases import default
 from testing.tolerance import assert_matches
 
 AMD = FAMILIES["attention/amd"]
-TARGETS = {arch: hip.manifest(arch) for arch in ("gfx908", "gfx90a", "gfx942", "gfx1100", "gfx1201")}
-# MFMA; bf16 in pairs; other sums; WMMA whose lanes hold all of a row, and half of one
-FEW = {"gfx908": ("bf16", "bf16, two blocks"), "gfx942": ("causal", "bf16, two blocks", "f32")}
+TARGETS = {arch: hip.manifest(arch) for arch in ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")}
+# MFMA; bf16 in pairs; other sums; twice the depth; WMMA whose lanes hold all of a row, and half of one
+FEW = {
+    "gfx908": ("bf16", "bf16, two blocks"),
+    "gfx942": ("causal", "bf16, two blocks", "f32"),
+    "gfx950": ("vit", "small instructions", "bf16", "bf16, two blocks", "causal, split", "head of 200", "f32"),
+}
 OF = {
     arch: {name: case for name, case in cases_of(target.features).items() if name in FEW.get(arch, (name,))}
     for arch, target in TARGETS.items()
@@ -88,7 +92,7 @@ def test_a_row_that_the_least_numbers_hide_has_equal_weights(arch, built):
     assert np.isfinite(found[0].astype(np.float32)[..., 5, :]).all()
 
 
-MFMA, WMMA = "gfx90a", "gfx1100"
+MFMA, WIDE, WMMA = "gfx90a", "gfx950", "gfx1100"
 BARRIER = "__syncthreads();"
 MISTAKES = {  # instruction set, case, text, replacement
     "values keep an old maximum's scale": (MFMA, "vit", "acc[b][f] *= factor;", ";"),
@@ -108,6 +112,11 @@ MISTAKES = {  # instruction set, case, text, replacement
     "rows past the end are stored": (MFMA, "vit", "if (row < 197)", "if (row < 256)"),
     "the second block's rows": (MFMA, "two blocks", "my_row + b * 32", "my_row"),
     "tiles that others still write": (MFMA, "vit", BARRIER, ""),
+    "weights of other keys of 16": (WIDE, "vit", "piece * 16 + my_group * 4", "piece * 16 + (1 - my_group) * 4"),
+    "the same values twice": (WIDE, "vit", "(from + 8))", "(from))"),
+    "weights of the next block": (WIDE, "bf16, two blocks", "gc_weight_to_bf16(s[b][j][0])", "gc_weight_to_bf16(s[b][j + 1][0])"),
+    "values of the next block": (WIDE, "bf16, two blocks", "(from + 16))", "(from + 4))"),
+    "each block by itself": (WIDE, "head of 200", "j += 2", "++j"),
     "weights of the partner first": (WMMA, "vit", "my_group ? others : mine", "mine"),
     "weights not exchanged": (WMMA, "vit", "gc_wave_xor<16>(mine[0])", "mine[0]"),
     "values in the order of keys": (WMMA, "vit", "place / 16 * 16 + place % 8 * 2 + place / 8 % 2 + 2 * i", "place + i"),
@@ -235,7 +244,7 @@ def test_the_engine_is_for_hip_on_devices_with_matrix_instructions():
     both, plain = ["attention/amd", "attention/simt"], ["attention/simt"]
     half, single = attention(64, 64, 64, 64, dtype=F16), attention(64, 64, 64, 64)
 
-    assert [engines(half, TARGETS[arch]) for arch in TARGETS] == [both] * 5
+    assert [engines(half, TARGETS[arch]) for arch in TARGETS] == [both] * len(TARGETS)
     assert engines(half, hip.manifest("gfx906")) == engines(half, hip.manifest("gfx1030")) == plain
     assert engines(half, opencl.manifest("gfx90a")) == plain
     assert engines(single, TARGETS["gfx908"]) == both
@@ -304,12 +313,15 @@ def test_many_weak_keys_beside_a_strong_one_count(arch):
 
 
 def main_loop(assembly):
-    """The lines from the loop's second barrier to its last product, without those that only one kind of wave runs."""
+    """The lines from the loop's second barrier to its last product, which clang 22 puts in front of the barriers."""
     lines = [line.split() for line in amdgcn.code_of(assembly).splitlines()]
     names = [" ".join(line) for line in lines if line]
-    second = [n for n, line in enumerate(names) if line.startswith("s_barrier")][1]
-    last = max(n for n, line in enumerate(names) if line.startswith(("v_mfma", "v_wmma")))
-    return names[second:last]
+    blocks = [n for n, line in enumerate(names) if line.startswith((".LBB", "; %bb"))]
+    first = next(n for n in blocks if "Loop" in names[n])
+    loop = names[first : next(n for n in blocks if n > first and "Loop" not in names[n])]
+    second = [n for n, line in enumerate(loop) if line.startswith("s_barrier")][1]
+    loop = loop[second:] + loop[:second]
+    return loop[: max(n for n, line in enumerate(loop) if line.startswith(("v_mfma", "v_wmma")))]
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])

@@ -1,6 +1,11 @@
-"""Kernels with more local memory than 64 KiB, which gfx950 (MI350) has. clang knows it from 20 on: here they run on the CPU."""
+"""gfx950 (MI350): kernels with more local memory than 64 KiB, and its own matrix instructions, on the CPU and as clang has them.
+
+clang knows gfx950 from 20 on.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,8 +101,11 @@ def assert_right(kernel, family, schedule):
 )
 def test_the_compiler_of_a_smaller_set_refuses_such_a_kernel_and_an_old_one_does_not_know_gfx950():
     source = source_of(product(F16), PRODUCT, LARGE)
+    of_gfx942 = source_of(product(F16), PRODUCT, LARGE, replace(GFX942, limits=GFX950.limits))
 
     with pytest.raises(KernelBuildError, match=r"local memory .*147456.* exceeds limit .*65536"):
+        amdgcn.code_object(of_gfx942, "gfx942")
+    with pytest.raises(KernelBuildError, match="this compiler has no __builtin_amdgcn_mfma_f32_32x32x16_f16"):
         amdgcn.code_object(source, "gfx942")
     newest = max(map(amdgcn._major, amdgcn.compilers("hip")))
     if newest >= 20:
@@ -105,3 +113,40 @@ def test_the_compiler_of_a_smaller_set_refuses_such_a_kernel_and_an_old_one_does
         return
     with pytest.raises(DeviceError, match="no installed clang knows gfx950: install a newer one"):
         amdgcn.code_object(source, "gfx950")
+
+
+INSTRUCTIONS = {
+    F16: ("v_mfma_f32_32x32x16_f16", "v_mfma_f32_16x16x32_f16"),
+    BF16: ("v_mfma_f32_32x32x16_bf16", "v_mfma_f32_16x16x32_bf16"),
+    I8: ("v_mfma_i32_32x32x32_i8", "v_mfma_i32_16x16x64_i8"),
+}
+
+
+def used_by(kernel, family, schedule, target=GFX950):
+    try:
+        return amdgcn.resources(source_of(kernel, family, schedule, target), "gfx950")
+    except DeviceError as unknown:
+        pytest.skip(str(unknown))
+
+
+@needs_harness
+@pytest.mark.parametrize("target", [GFX950, opencl.manifest("gfx950")], ids=["hip", "opencl"])
+@pytest.mark.parametrize("block", [32, 16])
+@pytest.mark.parametrize("dtype", INSTRUCTIONS)
+def test_a_product_has_one_instruction_for_the_16_bytes_of_a_lane(dtype, block, target):
+    found = used_by(product(dtype), PRODUCT, LARGE | {"block": block, "blocks_m": 2, "blocks_n": 2}, target)
+
+    assert found.count("v_mfma") == found.count(INSTRUCTIONS[dtype][block == 16]) == 4 * 2 * 2
+    assert (found.spilled, found.private_bytes) == (0, 0)
+
+
+@needs_harness
+@pytest.mark.parametrize(("block", "tile_n", "shallow"), [(32, 64, 0), (16, 64, 0), (16, 16, 4)])
+@pytest.mark.parametrize("dtype", [F16, BF16])
+def test_both_products_of_attention_have_them_where_a_stage_has_so_many_keys(dtype, block, tile_n, shallow):
+    kernel = attention(512, 512, 64, 64, heads=12, dtype=dtype)
+    schedule = {"wave": 64, "block": block, "waves": 4, "blocks": 1, "tile_n": tile_n, "splits": 1}
+    found = used_by(kernel, FAMILIES["attention/amd"], schedule)
+
+    assert found.count("v_mfma") - found.count(INSTRUCTIONS[dtype][block == 16]) == shallow
+    assert (found.spilled, found.private_bytes) == (0, 0)

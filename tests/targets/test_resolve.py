@@ -336,7 +336,7 @@ def test_a_flavour_is_of_a_platform_s_compiler_and_a_kind_of_device(platform, ki
     [
         ("gfx900", 64, set(), set()),
         ("gfx90c", 64, set(), set()),
-        ("gfx950", 64, {"sdot4"}, {"mfma", "mfma_1k", "mfma_deep"}),
+        ("gfx950", 64, {"sdot4"}, {"mfma", "mfma_1k", "mfma_deep", "mfma_wide"}),
         ("gfx1010", 32, set(), set()),
         ("gfx1012", 32, {"sdot4"}, set()),
         ("gfx1031", 32, {"sdot4"}, set()),

@@ -56,6 +56,18 @@ static int refuse(const struct gpu_model *own, const struct plan *plan, const st
     return gcrt_gpu_fail(&own->gpu, error, own->by_ptx ? GCRT_OTHER_GPU : GCRT_REFUSED_CODE, what, status);
 }
 
+/* Whether a code object, if it is one, is in its member: HIP is not told the size, it reads up to the end of the sections' table. */
+static int is_whole(const struct member *member)
+{
+    const uint8_t *at = member->data;
+    uint64_t table;
+    uint16_t width, number;
+    if (member->bytes < 64)
+        return 0;
+    memcpy(&table, at + 40, 8), memcpy(&width, at + 58, 2), memcpy(&number, at + 60, 2);
+    return memcmp(at, "\177ELF", 4) || (table <= member->bytes && (uint64_t)width * number <= member->bytes - table);
+}
+
 /* The module of a member, which several kernels may share. PTX must end with a zero byte. */
 static int load(struct gpu_model *own, const struct plan *plan, const struct kernel *kernel, const struct member *member,
                 void **module, gpucomp_error *error)
@@ -74,6 +86,8 @@ static int load(struct gpu_model *own, const struct plan *plan, const struct ker
         memcpy(copy, image, (size_t)member->bytes);
         image = copy;
     }
+    if (own->gpu.hip && !is_whole(member))
+        return gcrt_fail(error, GCRT_REFUSED_CODE, "kernel %.200s: its code object is damaged", kernel->name.at);
     int status = own->gpu.load(module, image);
     gcrt_free(&scratch);
     if (status)

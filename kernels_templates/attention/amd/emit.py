@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
 
 QUAD = 4  # neighbouring results of a lane; keys that a work-item turns at a time
+WIDE = "mfma_wide"  # the feature of instructions that take eight elements of two bytes of each lane: two such quads
 NARROW = {F16: "(_Float16){}", BF16: "gc_weight_to_bf16({})", F32: "{}"}  # a weight as an operand's element
 LIFTED = 10  # f16's weights are multiplied by 2 to this power: their sum stays in range also where scores are not exact
 FOR_TWO_WAVES = 240  # most registers, as the space counts them, of a lane of which a SIMD is to hold two waves
@@ -75,7 +76,7 @@ def emit_amd_attention(
         "chunk_type": dialect.vector_type(scalar, chunk),
         "sums_type": dialect.vector_type("float", instruction.sums),
         **_first_product(instruction, scalar, chunk, derived.groups),
-        **_second_product(instruction, dtype, scalar, derived.groups),
+        **_second_product(_second(instruction, s, dtype, printer, derived), dtype, scalar, derived.groups),
         **place(p, derived.tiles_m),
         **walked(s.splits, p, shared["stops_early"]),
     }
@@ -114,29 +115,45 @@ def _first_product(instruction: Instruction, scalar: str, chunk: int, groups: in
     }
 
 
+def _second(
+    first: Instruction, s: AmdAttentionSchedule, dtype: DType, printer: CPrinter, derived: AmdAttentionSizes
+) -> Instruction:
+    """The instruction of the second product: that of the first, if a stage has as many keys as it takes."""
+    enough = s.tile_n >= 2 * QUAD * derived.groups
+    return first if enough else instruction_of(dtype, s.wave, s.block, printer.features - {WIDE})
+
+
 def _second_product(instruction: Instruction, dtype: DType, scalar: str, groups: int) -> dict[str, Any]:
     """Values times weights: a lane's results of the first product are the right operand, in pieces.
 
     MFMA   four neighbouring keys a piece; groups of lanes have the next four
+    CDNA4  two such pieces at a time, which may be of two neighbouring blocks of scores
     RDNA4  eight of 16 keys
     RDNA3  all of 16 keys; a lane has every second one, its partner the others
     """
 
-    def weights(first: str, count: int) -> str:
-        return ", ".join(NARROW[dtype].format(f"s[b][j][{first}{i}]") for i in range(count))
+    def weights(first: str, count: int, block: str = "j") -> str:
+        return ", ".join(NARROW[dtype].format(f"s[b][{block}][{first}{i}]") for i in range(count))
 
-    held = QUAD if instruction.sums % 8 or instruction.size == 32 else 8
-    kind = f"gc_{scalar}{held}"
-    used, key_at, run = instruction, "place + i", held
+    of_mfma = instruction.sums % 8 != 0 or instruction.size == 32
+    wide = of_mfma and dtype.nbytes == 2 and len(instruction.parts) == 1
+    held = QUAD if of_mfma and not wide else 8
+    kind, quad = f"gc_{scalar}{held}", f"gc_{scalar}{QUAD}"
+    used, key_at, run, together = instruction, "place + i", held, 1
     values = f"*reinterpret_cast<const {kind}*>(from)"
-    if held == QUAD:
+    if wide:
+        together = max(1, held // instruction.sums)
+        at = f" + piece * {held * groups} + my_group * {QUAD}"
+        both = weights("", QUAD), weights("", QUAD, "j + 1")
+        lines = [f"w_part[b] = {kind}{{{', '.join(both) if together > 1 else weights('piece * 8 + ', held)}}};"]
+        reads = (f"*reinterpret_cast<const {quad}*>(from{place})" for place in ("", f" + {QUAD * groups}"))
+        values = f"gc_concatenated({', '.join(reads)})"
+    elif of_mfma:
         # parts are of a chunk of 16 bytes, which has eight elements of two bytes
         parts = {1: ("@",), 2: ("@.lo", "@.hi"), 4: instruction.parts}
         used = replace(instruction, parts=parts[len(instruction.parts) * QUAD // (16 // dtype.nbytes)])
-        at, lines = (
-            f" + piece * {QUAD * groups} + my_group * {QUAD}",
-            [f"w_part[b] = {kind}{{{weights('piece * 4 + ', QUAD)}}};"],
-        )
+        at = f" + piece * {QUAD * groups} + my_group * {QUAD}"
+        lines = [f"w_part[b] = {kind}{{{weights('piece * 4 + ', QUAD)}}};"]
     elif instruction.beside:
         at, lines = f" + my_group * {held}", [f"w_part[b] = {kind}{{{weights('', held)}}};"]
     else:
@@ -151,7 +168,8 @@ def _second_product(instruction: Instruction, dtype: DType, scalar: str, groups:
             f"w_part[b] = gc_concatenated({joined});",
         ]
     return {
-        "pieces": instruction.sums // held,
+        "blocks_together": together,
+        "pieces": together * instruction.sums // held,
         "piece_type": f"gc_{scalar}{run}",
         "place_of_piece": at,
         "key_at": key_at,

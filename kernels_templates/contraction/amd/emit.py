@@ -61,10 +61,15 @@ ROW_16 = "lane / 16 * 4 + r"
 HALVES, FOUR = ("@.lo", "@.hi"), ("@.s0", "@.s1", "@.s2", "@.s3")
 PAIRS = ("@.s01", "@.s23", "@.s45", "@.s67")
 EIGHTS = ("as_long(@.lo)", "as_long(@.hi)")  # bytes
+BFLOATS = ("as_bfloat8(@)",)  # clang's own type of bf16, which older instructions do not take
+# OpenCL C has no name for eight of these; HIP's prelude has
+BFLOAT8 = (
+    "typedef __bf16 bfloat8 __attribute__((ext_vector_type(8)));\n#define as_bfloat8(x) __builtin_astype((x), bfloat8)"
+)
 ROW_OF_WMMA, ROW_OF_GFX12 = "r * 2 + lane / 16", "lane / 16 * 8 + r"
 
 
-def _mfma(name: str, size: int, parts: tuple[str, ...]) -> Instruction:
+def _mfma(name: str, size: int, parts: tuple[str, ...] = ("@",)) -> Instruction:
     row = ROW_32 if size == 32 else ROW_16
     return Instruction(f"__builtin_amdgcn_mfma_{name}", size, size * size // 64, row, parts)
 
@@ -79,20 +84,30 @@ def _wmma(name: str, parts: tuple[str, ...] = ("@",)) -> Instruction:
 
 # by element, lanes of a wave and size: the instruction of each feature. Of a device's features the first counts
 INSTRUCTIONS: Mapping[tuple[DType, int, int], Mapping[str, Instruction]] = {
-    (F16, 64, 32): {"mfma": _mfma("f32_32x32x8f16", 32, HALVES)},
-    (F16, 64, 16): {"mfma": _mfma("f32_16x16x16f16", 16, HALVES)},
+    (F16, 64, 32): {"mfma_wide": _mfma("f32_32x32x16_f16", 32), "mfma": _mfma("f32_32x32x8f16", 32, HALVES)},
+    (F16, 64, 16): {"mfma_wide": _mfma("f32_16x16x32_f16", 16), "mfma": _mfma("f32_16x16x16f16", 16, HALVES)},
     (BF16, 64, 32): {
+        "mfma_wide": _mfma("f32_32x32x16_bf16", 32, BFLOATS),
         "mfma_1k": _mfma("f32_32x32x8bf16_1k", 32, HALVES),
         "mfma": _mfma("f32_32x32x4bf16", 32, PAIRS),
     },
     (BF16, 64, 16): {
+        "mfma_wide": _mfma("f32_16x16x32_bf16", 16, BFLOATS),
         "mfma_1k": _mfma("f32_16x16x16bf16_1k", 16, HALVES),
         "mfma": _mfma("f32_16x16x8bf16", 16, PAIRS),
     },
     (F32, 64, 32): {"mfma": _mfma("f32_32x32x2f32", 32, FOUR)},
     (F32, 64, 16): {"mfma": _mfma("f32_16x16x4f32", 16, FOUR)},
-    (I8, 64, 32): {"mfma_deep": _mfma("i32_32x32x16_i8", 32, EIGHTS), "mfma": _mfma("i32_32x32x8i8", 32, FOUR)},
-    (I8, 64, 16): {"mfma_deep": _mfma("i32_16x16x32_i8", 16, EIGHTS), "mfma": _mfma("i32_16x16x16i8", 16, FOUR)},
+    (I8, 64, 32): {
+        "mfma_wide": _mfma("i32_32x32x32_i8", 32),
+        "mfma_deep": _mfma("i32_32x32x16_i8", 32, EIGHTS),
+        "mfma": _mfma("i32_32x32x8i8", 32, FOUR),
+    },
+    (I8, 64, 16): {
+        "mfma_wide": _mfma("i32_16x16x64_i8", 16),
+        "mfma_deep": _mfma("i32_16x16x32_i8", 16, EIGHTS),
+        "mfma": _mfma("i32_16x16x16i8", 16, FOUR),
+    },
     (F16, 32, 16): {"wmma_gfx12": _wmma("f32_16x16x16_f16_w32_gfx12"), "wmma": _wmma("f32_16x16x16_f16_w32")},
     (BF16, 32, 16): {"wmma_gfx12": _wmma("f32_16x16x16_bf16_w32_gfx12"), "wmma": _wmma("f32_16x16x16_bf16_w32")},
     (I8, 32, 16): {
@@ -185,13 +200,8 @@ def emit_amd(
     rewriter = Rewriter(kernel.params, places(body.m, row) | places(body.n, col) | places(body.batch, batch))
     known: dict[Expr, str] = {row: "row", col: "col", batch: "batch", body.acc: "sum"}
     store = Emitter(printer, known).store(flat_stores(kernel.stores, rewriter))
-    if (
-        dtype is F16
-        and printer.dialect.extensions
-        and not any(text.startswith(FP16) for text in printer.helpers.values())
-    ):
-        printer.helpers = {"half": FP16} | printer.helpers
     instruction = instruction_of(dtype, s.wave, s.block, printer.features)
+    _declare(printer, dtype, instruction)
     kind, dialect = element.chunk, printer.dialect
     chunk_type = dialect.vector_type(*kind)
     fragment = (kind[0], kind[1] * instruction.chunks)
@@ -210,6 +220,16 @@ def emit_amd(
         "scratch": split_scratch(printer, sum_type, s.splits),
         "index": printer.dialect.index_type(max(p.m + derived.tile_m, p.n + derived.tile_n, p.k + derived.tile_k)),
     }
+
+
+def _declare(printer: CPrinter, dtype: DType, instruction: Instruction) -> None:
+    """What OpenCL C is told before it takes the operands' types."""
+    if not printer.dialect.extensions:
+        return
+    if dtype is F16 and not any(text.startswith(FP16) for text in printer.helpers.values()):
+        printer.helpers = {"half": FP16} | printer.helpers
+    if instruction.parts == BFLOATS:
+        printer.helpers = {"bfloat8": BFLOAT8} | printer.helpers
 
 
 def _place(s: AmdSchedule, derived: AmdSizes) -> dict[str, list[str]]:
