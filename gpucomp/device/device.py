@@ -194,8 +194,8 @@ _FITTED: dict[str, tuple[float, Losses]] = {
 }
 CUDA = {name: replace(CUDA[name], launch_us=us, losses=losses) for name, (us, losses) in _FITTED.items()}
 # by instruction set; rates of matrix cores are multiply-adds of a compute unit per cycle, from the peaks that AMD publishes. So
-# are those of dot products of f16: an MI50's 26.5 TFLOP/s are twice its f32's, and RDNA's ALUs do one a lane and cycle (AMD's
-# white paper of RDNA)
+# are those of dot products of f16: an MI50's 26.5 TFLOP/s of f16 are twice its f32's. RDNA2's are a guess: its white paper calls
+# them a mode of the lanes
 AMD = {
     "gfx906": Device("MI50", 60, 1.725, 64, 1000, 2000, 4 * MIB, 65536, threads=2560, launch_us=8,
                      matrix={"dp4a": 256, "dot2": 128}),

@@ -22,6 +22,7 @@ from gpucomp.schedule.choose import choose
 from gpucomp.schedule.rank import predicted
 from gpucomp.targets import amdgcn, cuda, hip, opencl
 from testing import opencl_device
+from testing.amd_emulation import with_pairs
 from testing.cases.packed_f16 import CASES, PAIRS, product, slices, square, window
 from testing.cases.packed_int8 import TILE
 from testing.cuda_on_cpu.harness import compile_many, hip_compiler
@@ -107,13 +108,6 @@ def test_infinities_and_nan_of_operands_are_those_of_the_sums():
 
 # ---- OpenCL on PoCL, which has neither the instruction nor half in registers ----
 
-STAND_IN = """#define as_half2(word) (word)
-float __builtin_amdgcn_fdot2(uint a, uint b, float c, bool clamp) {
-  const float2 x = vload_half2(0, (const __private half*)&a), y = vload_half2(0, (const __private half*)&b);
-  return x.s0 * y.s0 + x.s1 * y.s1 + c;
-}
-"""
-
 
 @pytest.fixture(scope="module")
 def built_for_opencl():
@@ -122,8 +116,7 @@ def built_for_opencl():
     made = {}
     for i, (name, (kernel, schedule)) in enumerate(CASES.items()):
         ready, source, inputs = compiled(kernel, schedule, target, f"k{i}")
-        text = "\n".join(line for line in source.text.splitlines() if "cl_khr_fp16" not in line)
-        made[name] = ready, replace(source, text=STAND_IN + text), inputs
+        made[name] = ready, with_pairs(source), inputs
     return made, opencl_device.built_together([source for _, source, _ in made.values()])
 
 

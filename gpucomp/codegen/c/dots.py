@@ -101,8 +101,8 @@ def product(printer: CPrinter, body: object, lanes: int = 1) -> Product:
 def _pairs(printer: CPrinter) -> str:
     """The helper for f16 by AMD's v_dot2_f32_f16 and v_dot2c_f32_f16, which round once.
 
-    They never give a subnormal f32, whatever the mode (LLVM's D49146), and may read a subnormal f16 as zero: CDNA2's do
-    (PyTorch's notes on numerical accuracy); of others nothing is published.
+    They never give a subnormal f32, whatever the mode (LLVM's D49146). Subnormal f16 count as they are, but on CDNA2, where the
+    engine is not (PyTorch's notes on numerical accuracy).
     """
     dialect = printer.dialect
     word, total = dialect.value_type(U32), dialect.value_type(F32)
