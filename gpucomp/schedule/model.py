@@ -23,7 +23,7 @@ from gpucomp.schedule.analytic import Demand, Number, bytes_us, demand
 from gpucomp.schedule.space import WARP, Work
 
 FILLED = 0.6  # part of a scheduler's cycles in which a single warp issues an instruction
-MAC_CYCLES = {"fma": 4, "dot2": 4, "dp4a": 4}  # latency of an accumulation (PMC10448217, table 3)
+MAC_CYCLES = {"fma": 4, "dot2": 4, "dp4a": 4}  # of lanes: latency of an accumulation (PMC10448217, table 3)
 MATRIX_CYCLES = 33  # the same on matrix cores: a 16 x 8 product of mma.sync on an A100
 # multiply-adds of one instruction of a warp
 MACS = {

@@ -315,7 +315,7 @@ def test_dot_products_of_two_halves_round_once_and_are_never_subnormal():
     }"""
     a, b = (np.ones((64, 2), np.float16) for _ in "ab")
     c = np.zeros(64, np.float32)
-    a[0], b[0], c[0] = (2.0**-12, 2.0**-12), (0.75 * 2.0**-12, 0.75 * 2.0**-12), 1.0  # each product is less than half an ulp
+    a[0], b[0], c[0] = 2.0**-12, 0.75 * 2.0**-12, 1.0  # each product is less than half an ulp
     a[1], b[1], c[1] = (2.0**-24, 0.0), (1.0, 0.0), 0.0  # the least subnormal half
     a[2], b[2], c[2] = (0.0, 0.0), (0.0, 0.0), -(2.0**-140)
 
