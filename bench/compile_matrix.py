@@ -37,6 +37,7 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.lowering import kernels_of, rewritten
 from gpucomp.schedule.analytic import math_of
 from gpucomp.schedule.choose import choose
+from gpucomp.schedule.model import MAC_CYCLES
 from gpucomp.targets import cuda, hip
 from gpucomp.targets.sass import disassembler
 
@@ -93,7 +94,7 @@ def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
         family, schedule = choice.family, choice.schedule
         problem = family.problem(kernel)
         matrix = isinstance(kernel.body, Contraction) and family.engine != "gemv"
-        matrix = matrix and target.device is not None and math_of(kernel, target.device) != "fma"
+        matrix = matrix and target.device is not None and math_of(kernel, target.device) not in MAC_CYCLES
         if choice.packing:
             kernel = pack(kernel, choice.packing).kernel
         source = render(kernel, schedule, target, ENTRY, family)

@@ -26,6 +26,7 @@ from gpucomp.kernels_templates.contraction.mma.space import FAMILY as MMA
 from gpucomp.kernels_templates.contraction.separable_mma.space import FAMILY as SEPARABLE_MMA
 from gpucomp.kernels_templates.contraction.separable_simt.space import FAMILY as SEPARABLE_SIMT
 from gpucomp.kernels_templates.contraction.simt.space import FAMILY as SIMT
+from gpucomp.kernels_templates.contraction.simt_pairs.space import FAMILY as SIMT_PAIRS
 from gpucomp.kernels_templates.contraction.stem_mma.space import FAMILY as STEM_MMA
 from gpucomp.kernels_templates.contraction.stem_simt.space import FAMILY as STEM_SIMT
 from gpucomp.kernels_templates.contraction.tcgen05.space import FAMILY as TCGEN05
@@ -54,7 +55,7 @@ from gpucomp.schedule.space import Family
 # 4. A row in ``CELLS`` of ``bench/kernel_sweep``, and in the tests that list engines (they import ``FAMILIES``).
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
-    Contraction: (MALI, GEMV, AMD, WGMMA, TCGEN05, STEM_MMA, MMA, STEM_SIMT, WINOGRAD, SIMT),
+    Contraction: (MALI, GEMV, AMD, WGMMA, TCGEN05, STEM_MMA, MMA, STEM_SIMT, WINOGRAD, SIMT_PAIRS, SIMT),
     Separable: (SEPARABLE_MMA, SEPARABLE_SIMT),
     Rowwise: (ROWWISE,),
     Scan: (SCAN,),

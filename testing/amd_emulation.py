@@ -1,4 +1,5 @@
-"""Emulates AMD's matrix instructions in OpenCL C, so that kernels with them run on a CPU, with f32 instead of f16.
+"""Emulates AMD's matrix instructions in OpenCL C, so that kernels with them run on a CPU, with f32 instead of f16; and its dot
+products of two f16.
 
 The lane maps are those of AMD's instruction set documents (CDNA2 7.1.5, RDNA3 7.9, RDNA4 7.12.2), deliberately written down
 a second time.
@@ -41,7 +42,8 @@ MATRICES = {
     "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12": (32, 16, 16, 8, 8),
 }
 BUILTIN = re.compile(r"\b(__builtin_amdgcn_(?:mfma|wmma)\w+)\((?:true, )?(?:as_(?:long|bfloat8)\()?a")
-AS_FLOAT = """
+FENCE = "#define __builtin_amdgcn_fence(order, scope) mem_fence(CLK_GLOBAL_MEM_FENCE)\n"
+AS_FLOAT = f"""{FENCE}
 #define half float
 #define half4 float4
 #define half8 float8
@@ -50,7 +52,22 @@ AS_FLOAT = """
 #define vstore_half_rte(v, i, p) (p)[i] = (v)
 #define convert_half_rte(a) (a)
 #define as_bfloat8(a) (a)
-#define __builtin_amdgcn_fence(order, scope) mem_fence(CLK_GLOBAL_MEM_FENCE)
+"""
+
+
+# PoCL has half in memory alone: a pair is its word, and a rounded number comes from memory
+PAIRS = f"""{FENCE}
+#define as_half2(word) (word)
+float __builtin_amdgcn_fdot2(uint a, uint b, float c, bool clamp) {{
+  const float2 x = vload_half2(0, (const __private half*)&a), y = vload_half2(0, (const __private half*)&b);
+  return x.s0 * y.s0 + x.s1 * y.s1 + c;
+}}
+float rounded(float a) {{
+  ushort bits;
+  vstore_half_rte(a, 0, (__private half*)&bits);
+  return vload_half(0, (const __private half*)&bits);
+}}
+#define convert_half_rte(a) rounded(a)
 """
 
 
@@ -130,6 +147,11 @@ def shape_only(source: KernelSource) -> KernelSource:
 def bare(source: KernelSource) -> str:
     text = re.sub(r"#if !__has_builtin.*?#endif\n", "", source.text, flags=re.S)
     return text.replace("#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n", "").replace(f"{BFLOAT8}\n", "")
+
+
+def with_pairs(source: KernelSource) -> KernelSource:
+    """``source`` with its dot products of f16 written out."""
+    return replace(source, text=PAIRS + bare(source))
 
 
 def emulated(source: KernelSource) -> KernelSource:

@@ -41,7 +41,7 @@ PLAN = (
     Part("wgmma", "correct", 3.0, ("contraction/wgmma", "contraction/tcgen05")),
     Part("mma", "correct", 4.0, ("contraction/mma", "contraction/amd")),
     Part("attention", "correct", 2.0, ("attention/wgmma", "attention/mma", "attention/amd", "attention/simt")),
-    Part("simt", "correct", 3.0, ("contraction/simt",)),
+    Part("simt", "correct", 3.0, ("contraction/simt", "contraction/simt_pairs")),
     Part("other-engines", "correct", 4.0),
     Part("probe", "probe", 4.0),
     Part("kernels-of-resnet50", "kernels", 8.0, options={"models": ("resnet50",), **FEW}),

@@ -119,6 +119,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         **IN_EVERY_LANGUAGE,
         "tile_transform": ("f32", "f16"),
     },
+    "gfx906": {"contraction/simt_pairs": ("f16",)},
     "gfx908": {"contraction/amd": ("bf16",)},
     "gfx90a": {"contraction/amd": ("f32", "f16", "bf16", "i8")},
     "gfx942": {"contraction/amd": ("bf16", "i8")},
@@ -153,6 +154,8 @@ CELLS |= {
     }
     for arch, dtypes in MATRIX_CORES.items()
 }
+# the dot products of f16 are those of sets without matrix cores
+CELLS |= {HIP_PREFIX + arch: {"contraction/simt_pairs": ("f16", "f16-tail")} for arch in ("gfx906", "gfx1030")}
 # the only instructions that no other set has
 CELLS[HIP_PREFIX + "gfx908"] = {"contraction/amd": ("bf16",), "attention/amd": ("bf16",)}
 CELLS[HIP_PREFIX + "gfx950"] = {"contraction/amd": ("f16", "bf16", "i8"), "attention/amd": ("f16", "bf16")}

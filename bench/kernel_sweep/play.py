@@ -26,7 +26,7 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.refusal import Refusal
 from gpucomp.tuning.checks import error_of
 from testing import opencl_device
-from testing.amd_emulation import emulated
+from testing.amd_emulation import emulated, with_pairs
 from testing.cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, compile_many
 from testing.kernels import random_inputs
 from testing.launches import in_any_order, launched
@@ -92,6 +92,8 @@ def for_pocl(
         source = emulated(source)
         kernel = replace(kernel, params=tuple(TensorType(F32, t.shape) if t.dtype is F16 else t for t in kernel.params))
         inputs = [x.astype(np.float32) if x.dtype == np.float16 else x for x in inputs]
+    elif engine == "contraction/simt_pairs":
+        source = with_pairs(source)
     elif engine == "contraction/winograd":
         # when PoCL unrolls loops around barriers, it writes past its storage for work-items
         source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))

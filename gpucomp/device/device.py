@@ -42,7 +42,7 @@ class Device:
     ghz           clock under load
     fma           f32 multiply-adds that a unit starts per cycle
     matrix        multiply-adds of a unit's matrix cores per cycle, by operand type, and of its dot products of four
-                  bytes (``dp4a``); empty if it has none
+                  bytes (``dp4a``) and of two f16 (``dot2``); empty if it has none
     dram_gbs      bandwidth of memory, GB/s
     l2_gbs        bandwidth of the last cache that the units share, GB/s
     l2_bytes      size of that cache
@@ -95,7 +95,7 @@ class Device:
         return hash((self.name, self.units, self.ghz))
 
     def rate(self, math: str) -> float:
-        """Multiply-adds of the whole device in a microsecond; ``math`` is ``fma``, ``dp4a`` or a matrix operand type.
+        """Multiply-adds of the whole device in a microsecond; ``math`` is ``fma``, ``dp4a``, ``dot2`` or a matrix operand type.
 
         Types that the matrix cores do not support have the rate of ordinary multiply-adds.
         """
@@ -193,12 +193,14 @@ _FITTED: dict[str, tuple[float, Losses]] = {
     "sm_120": (2.0, Losses(fragments=1.7)),
 }
 CUDA = {name: replace(CUDA[name], launch_us=us, losses=losses) for name, (us, losses) in _FITTED.items()}
-# by instruction set; rates of matrix cores are multiply-adds of a compute unit per cycle, from the peaks that AMD publishes
+# by instruction set; rates of matrix cores are multiply-adds of a compute unit per cycle, from the peaks that AMD publishes. So
+# are those of dot products of f16: an MI50's 26.5 TFLOP/s of f16 are twice its f32's. RDNA2's are a guess: its white paper calls
+# them a mode of the lanes
 AMD = {
     "gfx906": Device("MI50", 60, 1.725, 64, 1000, 2000, 4 * MIB, 65536, threads=2560, launch_us=8,
-                     matrix={"dp4a": 256}),
+                     matrix={"dp4a": 256, "dot2": 128}),
     "gfx908": Device("MI100", 120, 1.502, 64, 970, 3000, 8 * MIB, 65536, threads=2560, launch_us=8,
-                     matrix={"f16": 512, "bf16": 256, "f32": 128, "s8": 512, "dp4a": 256}),
+                     matrix={"f16": 512, "bf16": 256, "f32": 128, "s8": 512, "dp4a": 256, "dot2": 128}),
     "gfx90a": Device("MI210", 104, 1.7, 64, 1300, 3400, 8 * MIB, 65536, registers=131072, launch_us=8,
                      matrix={"f16": 512, "bf16": 512, "f32": 128, "s8": 512, "dp4a": 256}),
     "gfx942": Device("MI300X", 304, 2.1, 128, 5300, 10000, 256 * MIB, 65536, registers=131072, launch_us=8,
@@ -207,7 +209,7 @@ AMD = {
     "gfx950": Device("MI355X", 256, 2.4, 128, 6300, 12000, 256 * MIB, 163840, registers=131072, launch_us=8,
                      matrix={"f16": 2048, "bf16": 2048, "f32": 128, "s8": 4096, "dp4a": 256}),
     "gfx1030": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, registers=131072, launch_us=8,
-                      matrix={"dp4a": 256}),
+                      matrix={"dp4a": 256, "dot2": 128}),
     "gfx1100": Device("RX 7900 XTX", 96, 2.5, 128, 960, 3500, 96 * MIB, 65536, registers=196608, launch_us=8,
                       matrix={"f16": 256, "bf16": 256, "s8": 256, "dp4a": 256}),
     # 195 TFLOP/s of f16 and 389 TOP/s of bytes without sparsity; the bandwidth of its cache is a guess
@@ -237,6 +239,6 @@ def typical(units: int, *, dots: bool = True) -> Device:
 
 
 def without_dots(device: Device) -> Device:
-    """``device`` without an instruction for dot products of bytes: templates use plain C instead."""
-    matrix = {name: rate for name, rate in device.matrix.items() if name != "dp4a"}
+    """``device`` without an instruction for dot products of bytes, for which templates use plain C, nor one for those of f16."""
+    matrix = {name: rate for name, rate in device.matrix.items() if name not in ("dp4a", "dot2")}
     return replace(device, matrix=matrix, dot_instructions=PLAIN_DOT)

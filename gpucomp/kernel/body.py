@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, Protocol, Self
 
 from gpucomp.expr.core import Expr, Hole, Var
 from gpucomp.expr.printer import format_expr
+from gpucomp.ir.types import DType
 
 
 class Count(Protocol):
@@ -177,6 +178,11 @@ class Contraction(Described):
     @property
     def domain(self) -> tuple[Var, ...]:
         return self.batch + self.m + self.n
+
+    @property
+    def factor(self) -> DType:
+        """The type of both operands' elements when they are multiplied."""
+        return self.acc.dtype
 
     def expressions(self) -> list[Expr]:
         return [self.a, self.b, *(self.tail.expressions() if self.tail else ())]

@@ -34,7 +34,7 @@ from gpucomp.kernel import (
     TileTransform,
     Window,
 )
-from gpucomp.kernel.forms.packed_int8 import PackedInt8
+from gpucomp.kernel.forms.packed_words import PackedWords
 
 UNWRITTEN = 113  # the value of an element that no store writes; exact in every dtype
 
@@ -76,7 +76,7 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
 def _contraction(
     kernel: Kernel, body: Contraction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
 ) -> None:
-    if isinstance(body, PackedInt8):
+    if isinstance(body, PackedWords):
         inputs = [_seen_as(a, t) for a, t in zip(inputs, kernel.params, strict=False)]
     bound = dict(grid_of(body.domain))
     bound[body.acc] = _products(body, inputs).reshape([v.extent for v in body.domain])
@@ -86,9 +86,10 @@ def _contraction(
 
 
 def _seen_as(array: np.ndarray, type: TensorType) -> np.ndarray:
-    """``array`` as a kernel of ``PackedInt8`` reads it: a parameter of bytes may be one of words of four."""
-    same = array.itemsize == type.dtype.nbytes
-    return array if same else np.ascontiguousarray(array).reshape(-1).view(type.dtype.numpy)
+    """``array`` as a kernel of ``PackedWords`` reads it: a parameter of bytes may be one of words of four."""
+    if array.itemsize == type.dtype.nbytes:
+        return array.view(type.dtype.numpy) if type.dtype.is_integer else array
+    return np.ascontiguousarray(array).reshape(-1).view(type.dtype.numpy)
 
 
 def _products(body: Contraction, inputs: Sequence[np.ndarray]) -> np.ndarray:
@@ -104,10 +105,8 @@ def _products(body: Contraction, inputs: Sequence[np.ndarray]) -> np.ndarray:
         part = slice(start, start + step)
         a = _matrix(body.a, (body.batch, body.m, body.k), inputs, split, part)
         b = _matrix(body.b, (body.batch, body.n, body.k), inputs, split, part)
-        if isinstance(body, PackedInt8):
-            a, b = (
-                words.view(np.int8 if signed else np.uint8) for words, signed in zip((a, b), body.signed, strict=True)
-            )
+        if isinstance(body, PackedWords):
+            a, b = (words.view(of.numpy) for words, of in zip((a, b), body.elements, strict=True))
         with np.errstate(all="ignore"):
             total += np.matmul(convert(a, wide), convert(b, wide).swapaxes(1, 2))
     return convert(total, body.acc.dtype)

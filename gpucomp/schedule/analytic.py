@@ -152,6 +152,8 @@ def math_of(kernel: Kernel, device: Device) -> str:
         name = _operand_type(*operands) or ("f32" if body.math == "strict" else body.math)
     elif name == "i32" and all(as_byte(value) is not None for value in operands):
         name = "s8" if device.matrix.get("s8") else "dp4a"
+    if name == "f16" and not device.matrix.get(name):
+        name = "dot2"
     return name if device.matrix.get(name) else "fma"
 
 

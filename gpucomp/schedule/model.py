@@ -23,10 +23,20 @@ from gpucomp.schedule.analytic import Demand, Number, bytes_us, demand
 from gpucomp.schedule.space import WARP, Work
 
 FILLED = 0.6  # part of a scheduler's cycles in which a single warp issues an instruction
-MAC_CYCLES = {"fma": 4, "dp4a": 4}  # latency of an accumulation (PMC10448217, table 3)
+MAC_CYCLES = {"fma": 4, "dot2": 4, "dp4a": 4}  # of lanes: latency of an accumulation (PMC10448217, table 3)
 MATRIX_CYCLES = 33  # the same on matrix cores: a 16 x 8 product of mma.sync on an A100
 # multiply-adds of one instruction of a warp
-MACS = {"fma": 32, "dp4a": 128, "f16": 2048, "bf16": 2048, "tf32": 1024, "3xtf32": 1024, "s8": 4096, "f32": 512}
+MACS = {
+    "fma": 32,
+    "dot2": 64,
+    "dp4a": 128,
+    "f16": 2048,
+    "bf16": 2048,
+    "tf32": 1024,
+    "3xtf32": 1024,
+    "s8": 4096,
+    "f32": 512,
+}
 # latencies before the last work-group adds: partial sums are stored, of which the end of a work-group has half, a fence waits for
 # them, the group is counted, sums are read. Narrow products of an A100, an H100 and an L40S want 3.5 to 5, not 3 or less
 MEETING = 3.5

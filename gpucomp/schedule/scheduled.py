@@ -20,7 +20,7 @@ from gpucomp.schedule.choose import Choice
 class Scheduled:
     """A step with the schedule that was chosen for its kernel.
 
-    kernel   the kernel to render, at first the step's kernel. Parameters of bytes may be declared as words of four
+    kernel   the kernel to render, at first the step's kernel. Parameters of bytes or f16 may be declared as words of them
     packed   the result of packing a constant operand; the step does not have the packed constant yet
     """
 
@@ -60,11 +60,11 @@ def pack_weights(one: Scheduled) -> Scheduled:
 
 
 def pack_bytes(one: Scheduled) -> Scheduled:
-    """Reads bytes as words of four, for engines that multiply four bytes at once.
+    """Reads bytes as words of four, and f16 as words of two, for engines that multiply whole words.
 
-    Takes  a contraction of bytes, for an engine with ``in_words``
-    Gives  the contraction with ``PackedInt8`` as its body: a step of the depth is an i32. Parameters that are read in
-           whole words are declared as i32
+    Takes  a contraction of bytes or of f16, for an engine with ``in_words``
+    Gives  the contraction with ``PackedInt8`` or ``PackedF16`` as its body: a step of the depth is an i32 or a u32. Parameters
+           that are read in whole words are declared as such
     Leaves other types and engines
     """
     kernel = one.choice.family.in_words(one.kernel)

@@ -32,7 +32,7 @@ class Work:
     macs            multiply-adds, padding included
     cache_bytes     bytes that its loop reads from the cache that all units share
     steps           iterations of its loop; each waits for its own bytes
-    math            ``fma``, ``dp4a`` (dot products of four bytes), or the operand type of the matrix cores
+    math            ``fma``, ``dp4a`` (dot products of four bytes), ``dot2`` (of two f16), or the operand type of the matrix cores
     out_bytes       bytes of its part of the result, and of the partial sums that it stores
     ahead           iterations whose loads are in flight while one is computed
     shared_traffic  bytes read from and written to shared memory, or loaded through the unit's own cache beside ``cache_bytes``
@@ -161,8 +161,8 @@ class Family(Generic[K]):
     taken(s, p)                  -> an upper bound of the registers that ptxas allots if there are enough; None: unknown
     emit(kernel, ...)            -> what the template reads besides numbers; without a template, the source itself
     template                     -> the file of the template in ``kernels_templates``
-    in_words(kernel)             -> the kernel with bytes as words of four, if the template multiplies words. The order
-                                    of its parameters stays, some of them become i32
+    in_words(kernel)             -> the kernel with bytes or f16 as words of four or two, if the template multiplies words.
+                                    The order of its parameters stays, some of them become i32 or u32
     in_memory_order(kernel)      -> the kernel with its depth in memory order, if the template supports that
     in_general(kernel, p)        -> the sizes ``p`` of the example of a kernel for any size, without what only these sizes allow
     elsewhere(s, own, p)         -> how many times as long as estimated a source takes at ``p`` that is for any size, and was

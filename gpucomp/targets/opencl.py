@@ -43,24 +43,26 @@ FEATURES = {
 OF_MANY = ("generic", "amd")  # flavours of devices that differ too much for one analytic model
 # by instruction set: lanes of a wave, compute units, and the features for matrix instructions (``mfma_1k``: those that take twice
 # the bf16 of CDNA's first ones; ``mfma_deep``: those that take twice the bytes; ``mfma_wide``: those of 16 bytes a lane;
-# ``wmma_gfx12``: those with other operands than RDNA3's) and dot products of bytes
+# ``wmma_gfx12``: those with other operands than RDNA3's) and dot products: of bytes, and of f16 (``fdot2``) where nothing else is
+# as fast. Later sets have these too, but lanes of CDNA2 and its successors multiply two f32 at once, and so do RDNA4's; RDNA3's
+# WMMA is as fast as two of its dot products
 AMD: dict[str, tuple[int, int, frozenset[str]]] = {
-    "gfx906": (64, 60, frozenset({"sdot4"})),
-    "gfx908": (64, 120, frozenset({"sdot4", "mfma"})),
+    "gfx906": (64, 60, frozenset({"sdot4", "fdot2"})),
+    "gfx908": (64, 120, frozenset({"sdot4", "fdot2", "mfma"})),
     "gfx90a": (64, 110, frozenset({"sdot4", "mfma", "mfma_1k"})),
     "gfx942": (64, 304, frozenset({"sdot4", "mfma", "mfma_1k", "mfma_deep"})),
     "gfx950": (64, 256, frozenset({"sdot4", "mfma", "mfma_1k", "mfma_deep", "mfma_wide"})),
-    "gfx1030": (32, 80, frozenset({"sdot4"})),
+    "gfx1030": (32, 80, frozenset({"sdot4", "fdot2"})),
     "gfx1100": (32, 96, frozenset({"sudot4", "wmma"})),
     "gfx1201": (32, 64, frozenset({"sudot4", "wmma", "wmma_gfx12"})),
 }
 # other instruction sets by name: the most similar one of ``AMD``, and which of its features they lack (LLVM's AMDGPUUsage).
 # gfx1250 is like none: it has waves of 32 with matrix instructions of other operands again
 SIMILAR: tuple[tuple[str, str, frozenset[str]], ...] = (
-    (r"gfx8\d\d|gfx90[0249c]", "gfx906", frozenset({"sdot4"})),
+    (r"gfx8\d\d|gfx90[0249c]", "gfx906", frozenset({"sdot4", "fdot2"})),
     (r"gfx94[01]", "gfx942", frozenset()),
     (r"gfx101[12]|gfx103\d", "gfx1030", frozenset()),
-    (r"gfx101\d", "gfx1030", frozenset({"sdot4"})),
+    (r"gfx101\d", "gfx1030", frozenset({"sdot4", "fdot2"})),
     (r"gfx11[05][0-3]", "gfx1100", frozenset()),
     (r"gfx1200", "gfx1201", frozenset()),
 )
@@ -85,7 +87,7 @@ DOTS = frozenset({"sdot4", "sudot4", "arm_dot_acc", "arm_dot", "khr_dot"})  # do
 LEAST = Limits(threads=64, shared_bytes=8192, registers=64)  # every family has a schedule within these limits
 # instructions of AMD's matrix cores
 MATRIX = frozenset({"mfma", "mfma_1k", "mfma_deep", "mfma_wide", "wmma", "wmma_gfx12"})
-OPTIONAL = DOTS | set(STATEMENTS) | {"fp16"} | MATRIX  # features that a kernel can do without
+OPTIONAL = DOTS | set(STATEMENTS) | {"fp16", "fdot2"} | MATRIX  # features that a kernel can do without
 SUB_BUFFER_ALIGNMENT = (
     512  # bytes; NVIDIA and llvmpipe require it of sub-buffers, and no device is known to require more
 )

@@ -173,7 +173,7 @@ def _element(kernel: Kernel[Contraction], o: Operand, batch: Var, span: Var, dep
         **lanes_of(flat_depth, depth, lane, o.depth_width),
     }
     rewriter = Rewriter(kernel.params, {v: substitute(e, placed) for v, e in at.items()})
-    element = rewriter(cast(o.value, body.acc.dtype))
+    element = rewriter(cast(o.value, body.factor))
     if o.padded == o.depth:
         return element
     inside = call("lt", call("mul", depth, o.depth_width), index(plain(o.depth)))

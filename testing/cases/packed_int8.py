@@ -17,20 +17,22 @@ LATE = TILE | {"asynchronous": 1, "stages": 3}
 SIGNS = {"ss": (I8, I8), "uu": (U8, U8), "su": (I8, U8), "us": (U8, I8)}
 
 
-def product(m, n, k, types=(U8, I8), *, batch=(), a_transposed=False, b_transposed=False, constant=False) -> Kernel:
-    """i32 sums of products of bytes, and a bias."""
+def product(
+    m, n, k, types=(U8, I8), *, batch=(), a_transposed=False, b_transposed=False, constant=False, total=I32
+) -> Kernel:
+    """Sums of products of bytes, and a bias."""
     bs, i, j, c = axes_of(batch, "b"), var("m0", m), var("n0", n), var("k0", k)
     a_at, a_shape = ((*bs, c, i), (*batch, k, m)) if a_transposed else ((*bs, i, c), (*batch, m, k))
     b_at, b_shape = ((*bs, j, c), (*batch, n, k)) if b_transposed else ((*bs, c, j), (*batch, k, n))
-    acc = hole("acc", I32)
+    acc = hole("acc", total)
     body = Contraction(
-        bs, (i,), (j,), (c,), cast(load(0, a_at, types[0]), I32), cast(load(1, b_at, types[1]), I32), acc
+        bs, (i,), (j,), (c,), cast(load(0, a_at, types[0]), total), cast(load(1, b_at, types[1]), total), acc
     )
-    params = (TensorType(types[0], a_shape), TensorType(types[1], b_shape), TensorType(I32, (n,)))
-    store = Store(3, (*bs, i, j), acc + load(2, (j,), I32))
+    params = (TensorType(types[0], a_shape), TensorType(types[1], b_shape), TensorType(total, (n,)))
+    store = Store(3, (*bs, i, j), acc + load(2, (j,), total))
     return Kernel(
         "contraction",
-        (*params, TensorType(I32, (*batch, m, n))),
+        (*params, TensorType(total, (*batch, m, n))),
         1,
         body,
         (store,),
@@ -39,21 +41,21 @@ def product(m, n, k, types=(U8, I8), *, batch=(), a_transposed=False, b_transpos
     )
 
 
-def window(image, columns, taps, types=(U8, I8), *, pad=0, zero=0, planar=False, constant=True) -> Kernel:
+def window(image, columns, taps, types=(U8, I8), *, pad=0, zero=0, planar=False, constant=True, total=I32) -> Kernel:
     """A convolution of bytes; outside of the image is the code ``zero``."""
     n, h, w, c = image
     m = (var("m0", n), var("m1", h + 2 * pad - taps[0] + 1), var("m2", w + 2 * pad - taps[1] + 1))
     oc, k = var("n0", columns), (var("k0", taps[0]), var("k1", taps[1]), var("k2", c))
     y, x = m[1] - pad + k[0], m[2] - pad + k[1]
-    value = cast(load(0, (m[0], k[2], y, x) if planar else (m[0], y, x, k[2]), types[0]), I32)
-    a = select(both([y >= 0, y < h, x >= 0, x < w]), value, literal(zero, I32)) if pad else value
-    acc = hole("acc", I32)
-    body = Contraction((), m, (oc,), k, a, cast(load(1, (*k, oc), types[1]), I32), acc)
+    value = cast(load(0, (m[0], k[2], y, x) if planar else (m[0], y, x, k[2]), types[0]), total)
+    a = select(both([y >= 0, y < h, x >= 0, x < w]), value, literal(zero, total)) if pad else value
+    acc = hole("acc", total)
+    body = Contraction((), m, (oc,), k, a, cast(load(1, (*k, oc), types[1]), total), acc)
     out = tuple(v.extent for v in (*m, oc))
     params = (TensorType(types[0], (n, c, h, w) if planar else image), TensorType(types[1], (*taps, c, columns)))
     return Kernel(
         "contraction",
-        (*params, TensorType(I32, out)),
+        (*params, TensorType(total, out)),
         1,
         body,
         (Store(2, (*m, oc), acc),),
@@ -62,23 +64,23 @@ def window(image, columns, taps, types=(U8, I8), *, pad=0, zero=0, planar=False,
     )
 
 
-def square(m, k, *, b_transposed) -> Kernel:
+def square(m, k, *, b_transposed, of=I8, total=I32) -> Kernel:
     """x @ x.T, or x.T @ x: one parameter is both operands."""
     i, j, c = var("m0", m), var("n0", m), var("k0", k)
-    acc = hole("acc", I32)
+    acc = hole("acc", total)
     at = ((i, c), (j, c)) if b_transposed else ((c, i), (j, c))
-    a, b = (cast(load(0, place, I8), I32) for place in at)
+    a, b = (cast(load(0, place, of), total) for place in at)
     shape = (m, k)
-    params = (TensorType(I8, shape), TensorType(I32, (m, m)))
+    params = (TensorType(of, shape), TensorType(total, (m, m)))
     return Kernel("contraction", params, 1, Contraction((), (i,), (j,), (c,), a, b, acc), (Store(1, (i, j), acc),))
 
 
 ROW = {"many_items": 4, "depth_items": 8, "accesses": 1, "unroll": 2, "shuffle": 0}
 
 
-def slices(m, n, k, stride) -> Kernel:
+def slices(m, n, k, stride, **options) -> Kernel:
     """Of rows that go on behind the depth."""
-    kernel = product(m, n, k, b_transposed=True)
+    kernel = product(m, n, k, b_transposed=True, **options)
     a, b, *others = kernel.params
     return replace(kernel, params=(TensorType(a.dtype, (m, stride)), TensorType(b.dtype, (n, stride)), *others))
 

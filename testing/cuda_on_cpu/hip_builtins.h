@@ -147,6 +147,17 @@ inline unsigned __builtin_amdgcn_udot4(unsigned a, unsigned b, unsigned c, bool 
   return (unsigned)gc_dot_of_bytes(false, (int)a, false, (int)b, (int)c, clamp);
 }
 
+// ---- dot products of two f16 ----------------------------------------------------------------------
+// Rounded once, and never subnormal (LLVM's D49146). Only CDNA2 reads subnormal f16 as zero (PyTorch's notes on numerical
+// accuracy), and no kernel calls it there.
+
+typedef _Float16 gc_half2 __attribute__((ext_vector_type(2)));
+inline float __builtin_amdgcn_fdot2(gc_half2 a, gc_half2 b, float c, bool clamp) {
+  if (clamp) __builtin_trap();
+  const float sum = (float)((double)a[0] * (double)b[0] + (double)a[1] * (double)b[1] + (double)c);
+  return __builtin_fabsf(sum) < __FLT_MIN__ ? __builtin_copysignf(0.0f, sum) : sum;
+}
+
 #undef __has_builtin
 #define __has_builtin(name) 1  // kernels ask for matrix instructions; the compiler refuses a call of one that is not here
 #define gc_dynamic_shared gc_dynamic_shared_of_the_device  // the prelude's; hip_kernels.h has another

@@ -98,7 +98,7 @@ SAMPLE = (
     "hip:gfx950 contraction/amd bf16", "hip:gfx950 attention/amd f16", "gfx950 contraction/amd i8",
     "hip:gfx1201 contraction/amd f16", "hip:gfx1201 contraction/amd i8", "hip:gfx908 contraction/amd bf16",
     "gfx1201 contraction/amd bf16", "hip:gfx1100 contraction/gemv i8", "hip:gfx90a rowwise f64",
-    "hip:gfx90a attention/simt f16",
+    "hip:gfx90a attention/simt f16", "gfx906 contraction/simt_pairs f16", "hip:gfx1030 contraction/simt_pairs f16-tail",
 )  # fmt: skip
 if hip_compiler() is None:
     SAMPLE = tuple(name for name in SAMPLE if not name.startswith(HIP_PREFIX))

@@ -316,3 +316,21 @@ def test_dot_products_of_bytes_are_exact_and_sums_wrap(arch, signs, call):
     CudaOnCpu(text, "k_dot", arch=arch).run((1,), (64,), [a, b, c])
 
     np.testing.assert_array_equal(c, right)
+
+
+def test_dot_products_of_two_halves_round_once_and_are_never_subnormal():
+    text = """extern "C" __global__ void k_dot(const gc_half2* a, const gc_half2* b, float* c) {
+      const int i = threadIdx.x;
+      c[i] = __builtin_amdgcn_fdot2(a[i], b[i], c[i], false);
+    }"""
+    a, b = (np.ones((64, 2), np.float16) for _ in "ab")
+    c = np.zeros(64, np.float32)
+    a[0], b[0], c[0] = 2.0**-12, 0.75 * 2.0**-12, 1.0  # each product is less than half an ulp
+    a[1], b[1], c[1] = (2.0**-24, 0.0), (1.0, 0.0), 0.0  # the least subnormal half
+    a[2], b[2], c[2] = (0.0, 0.0), (0.0, 0.0), -(2.0**-140)
+
+    CudaOnCpu(text, "k_dot", arch="gfx906").run((1,), (64,), [a, b, c])
+
+    assert c[:3].tolist() == [1 + ULP, 2.0**-24, 0.0]
+    assert np.signbit(c[2])
+    np.testing.assert_array_equal(c[3:], 2)

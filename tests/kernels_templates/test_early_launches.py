@@ -78,7 +78,7 @@ def test_whatever_launches_before_leave_is_read_after_they_have_ended(name, play
 
 
 def test_every_engine_of_cuda_is_here():
-    of_other_gpus = {"contraction/mali", "contraction/amd", "attention/amd"}
+    of_other_gpus = {"contraction/mali", "contraction/amd", "contraction/simt_pairs", "attention/amd"}
     wanted = {title for title in FAMILIES if not title.startswith("cpu")} - of_other_gpus - {"tile_transform"}
     assert wanted == set(KERNELS), "KERNELS in testing/cases/early_launches.py has a kernel for each engine of CUDA"
 

@@ -10,10 +10,11 @@ from gpucomp.targets import cuda, hip, opencl
 
 TARGETS = [
     *(cuda.manifest("sm_90a"), cuda.manifest("sm_100")),
-    *(opencl.manifest("mali"), opencl.manifest("gfx90a"), hip.manifest("gfx90a")),
+    *(opencl.manifest("mali"), opencl.manifest("gfx90a"), hip.manifest("gfx90a"), hip.manifest("gfx906")),
 ]
 STAGES = dict.fromkeys(FAMILIES, 3) | {
     "contraction/simt": 6,
+    "contraction/simt_pairs": 6,
     "contraction/mma": 8,
     "contraction/gemv": 5,
     "contraction/wgmma": 6,

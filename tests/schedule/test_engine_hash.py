@@ -90,7 +90,8 @@ CONTRACTIONS = {title for title in GPU if title.startswith("contraction/")}
 @pytest.mark.parametrize(
     ("changed", "of"),
     [
-        ("kernels_templates/contraction/simt/kernel.j2", {"contraction/simt"}),
+        ("kernels_templates/contraction/simt/kernel.j2", {"contraction/simt", "contraction/simt_pairs"}),
+        ("kernels_templates/contraction/simt_pairs/space.py", {"contraction/simt_pairs"}),
         ("kernels_templates/contraction/wgmma/space.py", {"contraction/wgmma"}),
         ("kernels_templates/contraction/tcgen05/emit.py", {"contraction/tcgen05"}),
         ("kernels_templates/contraction/tma_space.py", {"contraction/wgmma", "contraction/tcgen05"}),

@@ -1,6 +1,7 @@
 """Dot products of four bytes added to an i32 sum: the instructions of each kind of device, and plain C for all others.
 
-All give the same result to the bit: sums wrap, none saturates.
+All give the same result to the bit: sums wrap, none saturates. Dot products of two f16 that are added to an f32 sum are here
+too, without plain C: engines of devices without them multiply f32.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from gpucomp.codegen.c.helpers import FP16
 from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.ir.types import F32, U32
+from gpucomp.kernel.forms.packed_f16 import PackedF16
 from gpucomp.kernel.forms.packed_int8 import WORD, PackedInt8
 
 Product = Callable[[str, str, str], str]  # (sum, factor, factor), as text, to the statement that adds their product
@@ -74,10 +78,14 @@ def dot_of(features: Collection[str]) -> Dot | None:
 
 
 def product(printer: CPrinter, body: object, lanes: int = 1) -> Product:
-    """How a template multiplies: a dot product if ``body`` is a ``PackedInt8``, otherwise C's ``*``.
+    """How a template multiplies: a dot product if ``body`` is a ``PackedInt8`` or ``PackedF16``, otherwise C's ``*``.
 
-    In OpenCL the factor ``b`` and the sum may be vectors of ``lanes``. Adds the helper that the statements call.
+    In OpenCL the factor ``b`` and the sum may be vectors of ``lanes``, except for f16. Adds the helper that the statements
+    call.
     """
+    if isinstance(body, PackedF16):
+        printer.helpers["dot2"] = _pairs(printer)
+        return lambda c, a, b: f"{c} = dot2({a}, {b}, {c});"
     if not isinstance(body, PackedInt8):
         return lambda c, a, b: f"{c} += {a} * {b};"
     dot = dot_of(printer.features) if lanes == 1 else None
@@ -88,6 +96,20 @@ def product(printer: CPrinter, body: object, lanes: int = 1) -> Product:
     head = f"{printer.dialect.qualifier}{sums} dot4(int a, {sums} b, {sums} c) {{\n"
     printer.helpers["dot4"] = f"{enabled(dot) if dot else ''}{head}{text}}}\n"
     return lambda c, a, b: f"{c} = dot4({a}, {b}, {c});"
+
+
+def _pairs(printer: CPrinter) -> str:
+    """The helper for f16 by AMD's v_dot2_f32_f16 and v_dot2c_f32_f16, which round once.
+
+    They never give a subnormal f32, whatever the mode (LLVM's D49146). Subnormal f16 count as they are, but on CDNA2, where the
+    engine is not (PyTorch's notes on numerical accuracy).
+    """
+    dialect = printer.dialect
+    word, total = dialect.value_type(U32), dialect.value_type(F32)
+    a, b = (dialect.reinterpreted("half", 2, name) for name in "ab")
+    pair = "typedef _Float16 gc_half2 __attribute__((ext_vector_type(2)));\n" if dialect.own_vectors else FP16
+    head = f"{dialect.qualifier}{total} dot2({word} a, {word} b, {total} c) {{\n"
+    return f"{pair}{head}  return __builtin_amdgcn_fdot2({a}, {b}, c, false);\n}}\n"
 
 
 def _native(dot: Dot, signed: tuple[bool, bool]) -> str:

@@ -19,12 +19,12 @@ from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.operand import fast_axis
 from gpucomp.kernel.forms.packed_int8 import (
     PackedInt8,
-    bytes_per_product,
     in_words,
     is_whole,
     packed_in_words,
     word_packing,
 )
+from gpucomp.kernel.forms.packed_words import per_product
 from gpucomp.kernel.forms.row_statistics import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Packing
@@ -129,7 +129,7 @@ def problem(kernel: Kernel[Contraction]) -> GemvProblem:
         acc_bytes=max(4, body.acc.dtype.nbytes),
         element_bytes=max(1, stored(matrix[0]).dtype.nbytes),
         shuffles=int(body.acc.dtype in SHUFFLED),
-        dot=bytes_per_product(kernel),
+        dot=per_product(kernel),
     )
 
 

@@ -21,10 +21,14 @@ from gpucomp.expr.core import var
 from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.lanes import LANE
+from gpucomp.kernel.forms.packed_f16 import PackedF16
 from gpucomp.kernels_templates.contraction.loader import Loader, Operand, loader, stored
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.simt.space import OperandSizes, SimtProblem, SimtSchedule, SimtSizes
+
+
+AHEAD = 64  # registers, of AMD's 256
 
 
 def emit_contraction(
@@ -35,7 +39,7 @@ def emit_contraction(
     batch = var("batch", plain(max(1, p.batch)))
     index = printer.dialect.index_type(_largest_index(s, p))
     walk = _walk(index, s, p, d)
-    acc_type = printer.dialect.value_type(body.acc.dtype)
+    acc_type, tile_type = (printer.dialect.value_type(dtype) for dtype in (body.acc.dtype, body.factor))
     a, b = (_access(loader(kernel, printer, o, batch), walk, s, d) for o in _operands(body, s, p, d))
     moved = _moved(a, b, walk, s, d)
     tail = emit_tail(kernel, printer, p, d.threads, s.tile_m, d.tiles_n)
@@ -61,13 +65,14 @@ def emit_contraction(
         "end": walk.end,
         "split_end": plus("depth_begin", times(d.tiles_per_split, s.tile_k)),
         "acc_type": acc_type,
+        "tile_type": tile_type,
         "array": lambda name, size: printer.dialect.aligned_array(acc_type, name, size),
         "zero": printer.dialect.literal(0, body.acc.dtype),
         "first_row": walk.row,
         "item": "id" if s.slices == 1 else "item",
         "vectors": s.reg_n // s.lanes,
         "b_inner": s.tile_n + d.b.pad,
-        "shared_arrays": _shared(acc_type, s, d, meets),
+        "shared_arrays": _shared(acc_type, tile_type, s, d, meets),
         "meets": meets,
         "row_tile": plus(d.tiles if s.splits > 1 else 0, over("tile", d.tiles_n)) if tail["tail"] else "",
     }
@@ -99,12 +104,14 @@ def _walk(index: str, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> Walk:
     )
 
 
-def _shared(acc_type: str, s: SimtSchedule, d: SimtSizes, meets: bool) -> list[tuple[str, str, list[int]]]:
+def _shared(
+    acc_type: str, tile_type: str, s: SimtSchedule, d: SimtSizes, meets: bool
+) -> list[tuple[str, str, list[int]]]:
     """Arrays of fixed size in shared memory: type, name, extents."""
     ring = [s.stages] if s.stages > 1 else []
     tiles = [
-        (acc_type, "tile_a", [*ring, d.a_outer, d.a_inner]),
-        (acc_type, "tile_b", [*ring, s.tile_k, s.tile_n + d.b.pad]),
+        (tile_type, "tile_a", [*ring, d.a_outer, d.a_inner]),
+        (tile_type, "tile_b", [*ring, s.tile_k, s.tile_n + d.b.pad]),
     ]
     slices = (acc_type, "slice_sums", [s.slices - 1, s.reg_m * s.reg_n, d.rows * d.columns])
     return [
@@ -361,10 +368,11 @@ def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSize
     read_first   with fragments=2, reads the first step's operands
     read         in each step ``k``, reads its operands, or with fragments=2 those of the next step
     multiply     the statement of one product
+    steps_at_once  steps that are written out at once; 0: all
     b_vector     with vector accumulators: the address of a vector of ``b`` in shared memory
     lane_sums    with vector accumulators: where the elements of a sum are written
     """
-    reads = Reads(printer, body.acc.dtype, s, d)
+    reads = Reads(printer, body.factor, s, d)
     steps = s.tile_k // s.slices
     first = "first_k" if s.slices > 1 else "0"
     depth = plus(first, "k" if steps > 1 else "0")
@@ -376,8 +384,9 @@ def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSize
         of_row = f"[k % {d.a_deep}]" if d.a_rows else ""
         return multiply_add(f"acc[{i}][{j}]", f"{a_part}[{i}]{of_row}", f"{b_part}[{j}]")
 
+    at_once = {"steps_at_once": _steps_at_once(s) if isinstance(body, PackedF16) else 0}
     if s.fragments == 1:
-        return {
+        return at_once | {
             "parts": reads.declared(""),
             "read_first": [],
             "read": [*reads.a("a_part", depth, once="k"), *reads.b("b_part", depth)],
@@ -388,7 +397,7 @@ def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSize
     next_a = f"a_part[(k + 1) / {d.a_deep} % 2]" if d.a_rows else "a_part[(k + 1) % 2]"
     following = [*reads.a(next_a, f"{depth} + 1", once="(k + 1)"), *reads.b("b_part[(k + 1) % 2]", f"{depth} + 1")]
     now_a, now_b = (f"a_part[k / {d.a_deep} % 2]" if d.a_rows else "a_part[k % 2]"), "b_part[k % 2]"
-    return {
+    return at_once | {
         "parts": reads.declared("[2]"),
         "read_first": [*reads.a("a_part[0]", first), *reads.b("b_part[0]", first)],
         "read": guarded(f"k + 1 < {steps}", following) if steps > 1 else [],
@@ -396,6 +405,15 @@ def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSize
         "b_vector": "",
         "lane_sums": "",
     }
+
+
+def _steps_at_once(s: SimtSchedule) -> int:
+    """As many steps as ``AHEAD`` registers hold operands of, because clang reads those of all steps that it sees ahead.
+
+    Of two steps that take turns with their registers it has to see both.
+    """
+    fits = AHEAD // (s.fragments * (s.reg_m + s.reg_n))
+    return max(n for n in (1, 2, 4, 8, 16) if n <= max(fits, s.fragments))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import pure_load
 from gpucomp.kernel.forms.operand import USUAL_INPUTS, along_memory, fast_axis
-from gpucomp.kernel.forms.packed_int8 import bytes_per_product, in_words, packed_in_words, word_packing
+from gpucomp.kernel.forms.packed_int8 import in_words, packed_in_words, word_packing
+from gpucomp.kernel.forms.packed_words import per_product
 from gpucomp.kernel.forms.row_statistics import has_tail, tail_problem
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.geometry import Geometry
@@ -61,12 +62,12 @@ class SimtSchedule(Tunables):
 class SimtProblem(GemmProblem):
     """Sizes of a plain contraction, and the kind of its products.
 
-    If ``dot`` is more than 1, ``k`` and the numbers of elements count words of four bytes.
+    If ``dot`` is more than 1, ``k`` and the numbers of elements count words of four bytes, of as many elements.
     """
 
     acc_bytes: int
     exact_f32: int  # 1: f32 is multiplied as f32, which matrix units do not
-    dot: int  # steps of the depth per product: 4 for bytes
+    dot: int  # steps of the depth per product: 4 for bytes, 2 for pairs of f16
 
 
 class OperandSizes(Sizes):
@@ -124,7 +125,12 @@ ROW_BYTES = 16  # bytes of a row of ``a`` along the depth per copy
 
 
 def problem(kernel: Kernel[Contraction]) -> SimtProblem:
-    kernel = along_memory(packed_in_words(kernel))
+    return sizes_of(packed_in_words(kernel))
+
+
+def sizes_of(kernel: Kernel[Contraction]) -> SimtProblem:
+    """The sizes of a kernel that is in words if its products are of words."""
+    kernel = along_memory(kernel)
     body = kernel.body
     a_by_depth, a_wide = fast_axis(kernel, body.a, body.m, body.k)
     b_by_depth, b_wide = fast_axis(kernel, body.b, body.n, body.k)
@@ -141,14 +147,14 @@ def problem(kernel: Kernel[Contraction]) -> SimtProblem:
         acc_bytes=max(4, body.acc.dtype.nbytes),
         exact_f32=int(types == {F32} and body.math == "strict"),
         inputs=kernel.inputs,
-        dot=bytes_per_product(kernel),
+        dot=per_product(kernel),
         **tail_problem(kernel),
     )
 
 
 def is_copied(kernel: Kernel[Contraction], value: Expr) -> int:
     """1 if an operand's elements are used as they are stored, or are zero, so that copies of memory can fill its tile."""
-    found = pure_load(Rewriter(kernel.params, {})(cast(value, kernel.body.acc.dtype)))
+    found = pure_load(Rewriter(kernel.params, {})(cast(value, kernel.body.factor)))
     return int(found is not None and kernel.params[found[0].source].dtype.bits in (32, 64))
 
 
@@ -318,6 +324,8 @@ def objections(s: SimtSchedule, p: SimtProblem, limits: Limits) -> Iterator[str]
         yield f"vector accumulators are for devices that run one work-item at a time, this one runs {limits.warp}"
     if s.lanes > 1:
         yield from too_wide(s.lanes, p.acc_bytes, limits)
+    if s.lanes > 1 and p.dot == 2:
+        yield "dot products of f16 need scalar accumulators"
     if s.lanes > 1 and s.splits > 1:
         yield "split-K needs scalar accumulators"
     if s.lanes > 1 and has_tail(p):
@@ -419,6 +427,7 @@ TRIP_INSTRUCTIONS = 24  # per stage: waits, barrier, addresses of the next one
 COPY_INSTRUCTIONS = 4  # per access that fills shared memory: address, halo test
 OUT_INSTRUCTIONS = 3  # per sum
 PASS_BYTES = 128  # bytes of shared memory per cycle
+MATH = {1: "fma", 2: "dot2", 4: "dp4a"}  # by the steps of the depth per product
 
 
 def default(p: SimtProblem, limits: Limits) -> SimtSchedule:
@@ -476,7 +485,7 @@ def work(s: SimtSchedule, p: SimtProblem) -> Work:
     trip = depth * (words * s.reg_m * s.reg_n + sum(accesses)) + warps * around
     return Work(
         macs=32 * depth * s.reg_m * s.reg_n * d.tiles_per_split * words * p.dot,
-        math="dp4a" if p.dot > 1 else "fma",
+        math=MATH[p.dot],
         cache_bytes=d.tiles_per_split * tile_bytes,
         steps=d.tiles_per_split,
         out_bytes=sums,
@@ -531,7 +540,7 @@ def _one_at_a_time(p: SimtProblem, limits: Limits) -> SimtSchedule:
     lanes = max(w for w in (1, 4, 8, 16) if w * p.acc_bytes <= max(p.acc_bytes, limits.vector_bytes))
     while lanes > 4 and lanes >= 2 * p.n:
         lanes //= 2
-    lanes, reg_n = (1, 4) if has_tail(p) else (lanes, lanes * (2 if p.n > lanes else 1))
+    lanes, reg_n = (1, 4) if has_tail(p) or p.dot == 2 else (lanes, lanes * (2 if p.n > lanes else 1))
     reg_m = next((r for r in (1, 2, 4) if p.m <= r), 8)
     tile_k = 64
     schedule = _tile((reg_m, max(4, reg_n), tile_k, reg_m, reg_n), stages=1, lanes=lanes)
