@@ -185,9 +185,11 @@ def _loop(device: Device, w: Work, warps: Number, n: Number, everywhere: Number)
     latency = np.where(n > 0, np.maximum(0, steps - w.ahead) * device.latency_cycles / w.ahead, 0.0)
     longest = np.maximum(np.maximum(np.maximum(maths, issue), np.maximum(shared, cache)), latency)
     exposed = losses.exposed + losses.lone / np.maximum(1.0, each) if lanes else losses.matrix_exposed
-    exposed = np.minimum(1.0, np.maximum(exposed, w.in_turn / np.maximum(1, n)))
-    others = exposed * (maths + issue + shared + cache + latency - longest)
-    together = np.where(n > 0, longest + others + steps * w.step_cycles / np.maximum(1, n), 0.0)
+    others = longest + np.minimum(1.0, exposed) * (maths + issue + shared + cache + latency - longest)
+    # copies bring the next bytes meanwhile, so what a warp does in turn is the rest
+    mine = np.maximum(np.maximum(maths, issue), shared)
+    in_turn = mine + np.minimum(1.0, w.in_turn / np.maximum(1, n)) * (maths + issue + shared - mine)
+    together = np.where(n > 0, np.maximum(others, in_turn) + steps * w.step_cycles / np.maximum(1, n), 0.0)
     return maths, issue, shared, cache, latency, together
 
 

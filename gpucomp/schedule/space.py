@@ -43,8 +43,8 @@ class Work:
     chains          independent multiplications of one warp
     step_cycles     overhead of an iteration in cycles, such as barriers
     start_cycles    cycles before the first load
-    in_turn         part of its other terms that the longest does not hide, because each warp multiplies, reads and computes in
-                    turn; of n work-groups on a unit an nth of it
+    in_turn         part of multiplying, issuing and reading shared memory that the longest of these does not hide, because a warp
+                    does one after the other; of n work-groups on a unit an nth of it
     by_warp         the matrix cores are fed by ``mma.sync``, which is below their peak on some architectures
     least_share     the least share of the kernel's multiply-adds that a schedule of the engine executes
     splits          work-groups that share one part of the result

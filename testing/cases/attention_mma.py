@@ -6,8 +6,8 @@ from gpucomp.ir.types import BF16, F16
 from testing.kernels import attention, into_part
 
 
-def tile(warps, tile_n, splits):
-    return {"warps": warps, "tile_n": tile_n, "splits": splits}
+def tile(warps, tile_n, splits, warp_m=16):
+    return {"warps": warps, "warp_m": warp_m, "tile_n": tile_n, "splits": splits}
 
 
 def with_math(kernel, math="tf32"):
@@ -56,10 +56,18 @@ CASES = {
         with_math(attention(5, 129, 82, 46, mask="bool"), "3xtf32"),
         tile(1, 32, 1),
     ),
+    "32 rows": (
+        {"tile_m": 64, "keep_q": 1},
+        attention(75, 70, 64, 64, heads=1, mask="add", residual=True, dtype=F16),
+        tile(2, 32, 1, 32),
+    ),
+    "32 rows, causal, split": ({"causal": 0}, attention(65, 65, 16, 32, dtype=BF16, causal=0), tile(2, 16, 3, 32)),
+    "32 rows of wide heads": ({"keep_q": 0}, attention(33, 40, 128, 72, heads=1, dtype=F16), tile(1, 32, 1, 32)),
     "into a part": ({"out_vector": 1}, into_part(attention(9, 17, 16, 8, dtype=F16), 3, 1, 2), tile(1, 16, 1)),
 }
 
 RACES = {
     "one work-group": (attention(33, 40, 16, 16, heads=1, dtype=F16), tile(4, 16, 1), 2),
     "splits": (attention(33, 40, 16, 16, heads=1, dtype=F16), tile(4, 16, 2), 4),
+    "32 rows": (attention(65, 40, 16, 16, heads=1, dtype=F16), tile(2, 16, 2, 32), 4),
 }

@@ -232,20 +232,21 @@ def test_without_a_matrix_unit_of_their_own_products_share_their_lanes():
 # --- counts of our own kernels: the most instructions of the main loop per multiply-add, and the least share of busy cycles ---
 
 LIMITS = {
-    ("gemm 4096 f16", "sm_80"): (2.05, 0.89),
+    ("gemm 4096 f16", "sm_80"): (2.05, 0.90),
+    ("gemm 2048x2048x512 bf16", "sm_80"): (2.05, 0.90),
     ("gemm 4096 f16", "sm_90a"): (20.0, 0.99),
     ("gemm 4096 f32", "sm_80"): (1.14, 0.99),
-    ("gemm 1024 i8", "sm_80"): (2.4, 0.74),
+    ("gemm 1024 i8", "sm_80"): (2.4, 0.77),
     ("ffn 128x3072x768 f16", "sm_80"): (2.95, 0.80),
     ("ffn 128x768x3072 f16", "sm_80"): (2.9, 0.80),
-    ("conv 3x3 56x56x64 f16", "sm_80"): (6.0, 0.52),
+    ("conv 3x3 56x56x64 f16", "sm_80"): (6.0, 0.56),
     ("conv 3x3 56x56x64 f32", "sm_80"): (2.1, 0.40),
-    ("attention 4096 d64 f16", "sm_80"): (5.8, 0.56),
+    ("attention 4096 d64 f16", "sm_80"): (4.9, 0.76),
+    ("attention 4096 d128 f16", "sm_80"): (3.4, 0.67),
+    ("attention decode 4096 d64 f16", "sm_80"): (6.3, 0.38),
     ("attention 4096 d64 f16", "sm_90a"): (36.0, 0.57),
     ("attention 4096 d128 f16", "sm_90a"): (30.0, 0.99),
 }
-# The gate is for the loop of one tile. The analytic model may prefer another: bench/results/machine_code.md has what it takes.
-TILES = {("attention 4096 d64 f16", "sm_80"): {"warps": 4, "tile_n": 64, "splits": 1}}
 STRAIGHT = {  # instructions of the whole kernel, and of the shortest way to its first load
     ("softmax 4096x1024 f16", "sm_80"): (570, 16),
     ("softmax 4096x1024 f16", "sm_90a"): (1030, 18),
@@ -259,7 +260,7 @@ STRAIGHT = {  # instructions of the whole kernel, and of the shortest way to its
 def test_a_main_loop_has_no_more_instructions_and_is_no_less_busy_than_it_was(name, arch):
     most, least = LIMITS[name, arch]
 
-    row = read(build(name, arch, TILES.get((name, arch))))
+    row = read(build(name, arch))
 
     assert row.loop is not None
     assert row.spills == 0

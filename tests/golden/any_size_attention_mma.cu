@@ -1,6 +1,6 @@
 // attention 2x1xqxnx32x16
 // problem   batch=2 m=48 n=70 depth=32 values=16 q_inside=1 q_wide=8 k_inside=1 k_wide=8 v_inside=1 v_wide=8 causal=3 out_wide=8 element_bytes=2 products=1  (an example: each run decides its sizes)
-// schedule  warps=1 tile_n=64 splits=1
+// schedule  warps=1 warp_m=16 tile_n=64 splits=1
 // engine    attention/mma
 
 __device__ __forceinline__ int over_size(int a, unsigned int magic, int shift) {
@@ -11,7 +11,7 @@ __device__ __forceinline__ int modulo_size(int a, int size, unsigned int magic, 
   return a - over_size(a, magic, shift) * size;
 }
 
-extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
+extern "C" __global__ void __launch_bounds__(32, 16) kernel0(
     const gc_half* __restrict__ x0,
     const gc_half* __restrict__ x1,
     const gc_half* __restrict__ x2,
@@ -51,8 +51,8 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
   const int columns = seen < size1 ? seen : size1;
 
   // for each row: the largest score, the total of the weights, and the weighted sum of the values
-  float top[2] = { (-__int_as_float(0x7f800000)), (-__int_as_float(0x7f800000)) }, total[2] = {};
-  float acc[2][4] = {};
+  float top[2] = {(-__int_as_float(0x7f800000)), (-__int_as_float(0x7f800000))}, total[2] = {};
+  float acc[1][2][4] = {};
 
   // load the queries and the first keys
   #pragma unroll
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
     gc_cp_async16(tile_k + line * 40 + k_at * 8, &x1[ks2 + kd0], true);
   }
   gc_cp_async_commit();
-  unsigned q_part[2][4];
+  unsigned q_part[2][1][4];
 
   for (int first_column = 0; first_column < columns; first_column += 64) {
     // these keys have arrived: load the values of the same columns
@@ -96,11 +96,13 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
     gc_cp_async_commit();
     if (first_column == 0) {
       #pragma unroll
-      for (int c = 0; c < 2; ++c) gc_ldmatrix_x4(q_part[c], my_q + c * 16);
+      for (int c = 0; c < 2; ++c) {
+        gc_ldmatrix_x4(q_part[c][0], my_q + c * 16);
+      }
     }
 
     // the scores: products of queries and keys
-    float s[8][4] = {};
+    float s[1][8][4] = {};
     #pragma unroll
     for (int c = 0; c < 2; ++c) {
       #pragma unroll
@@ -108,9 +110,9 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
         unsigned k_part[4];
         gc_ldmatrix_x4(k_part, my_k + j * 640 + c * 16);
 
-        gc_mma_m16n8k16_f16(s[2 * j], q_part[c], k_part);
+        gc_mma_m16n8k16_f16(s[0][2 * j], q_part[c][0], k_part);
 
-        gc_mma_m16n8k16_f16(s[2 * j + 1], q_part[c], k_part + 2);
+        gc_mma_m16n8k16_f16(s[0][2 * j + 1], q_part[c][0], k_part + 2);
       }
     }
 
@@ -137,32 +139,32 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
       int row = first_row + my_row + i * 8;
       if (row > size6) row = size6;
       const int sr0 = row + 3;
-      float highest = top[i];
+      float highest = (-__int_as_float(0x7f800000));
       #pragma unroll
       for (int j = 0; j < 16; ++j) {
-        float& weight = s[j / 2][i * 2 + j % 2];
+        float& weight = s[0][j / 2][i * 2 + j % 2];
         const int col = first_column + j / 2 * 8 + my_pair + j % 2;
         const float dot = weight;
-        const float s2 = dot * 0.25503486f;
-        const float s3 = col <= sr0 ? s2 : (-__int_as_float(0x7f800000));
-        const float s4 = col < size1 ? s3 : (-__int_as_float(0x7f800000));
-        weight = s4;
+        const float s2 = col <= sr0 ? dot : (-__int_as_float(0x7f800000));
+        const float s3 = col < size1 ? s2 : (-__int_as_float(0x7f800000));
+        weight = s3;
         highest = fmaxf(highest, weight);
       }
       #pragma unroll
       for (int lanes = 1; lanes < 4; lanes *= 2) {
         highest = fmaxf(highest, gc_shfl_xor(highest, lanes));
       }
+      highest = fmaxf(top[i], highest * 0.25503486f);
       const float shift = highest == (-__int_as_float(0x7f800000)) ? 0.0f : highest;
       const float factor = gc_exp2(top[i] - shift);
       top[i] = highest;
       total[i] *= factor;
       #pragma unroll
-      for (int j = 0; j < 4; ++j) acc[j / 2][i * 2 + j % 2] *= factor;
+      for (int j = 0; j < 4; ++j) acc[0][j / 2][i * 2 + j % 2] *= factor;
       #pragma unroll
       for (int j = 0; j < 16; ++j) {
-        float& weight = s[j / 2][i * 2 + j % 2];
-        weight = gc_exp2(weight - shift);
+        float& weight = s[0][j / 2][i * 2 + j % 2];
+        weight = gc_exp2(fmaf(weight, 0.25503486f, -shift));
         total[i] += weight;
       }
     }
@@ -170,18 +172,18 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
     // add the values times their weights
     #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      unsigned w_part[4];
+      unsigned w_part[1][4];
       #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* const pair = s[2 * j + i / 2] + i % 2 * 2;
-        w_part[i] = gc_float_to_half(pair[0]).bits | (unsigned)gc_float_to_half(pair[1]).bits << 16;
+      for (int r = 0; r < 4; ++r) {
+        const float* const pair = s[0][2 * j + r / 2] + r % 2 * 2;
+        w_part[0][r] = gc_float_to_half(pair[0]).bits | (unsigned)gc_float_to_half(pair[1]).bits << 16;
       }
       #pragma unroll
       for (int f = 0; f < 1; ++f) {
         unsigned v_part[4];
         gc_ldmatrix_x4_trans(v_part, my_v + j * 384 + f * 16);
-        gc_mma_m16n8k16_f16(acc[2 * f], w_part, v_part);
-        gc_mma_m16n8k16_f16(acc[2 * f + 1], w_part, v_part + 2);
+        gc_mma_m16n8k16_f16(acc[0][2 * f], w_part[0], v_part);
+        gc_mma_m16n8k16_f16(acc[0][2 * f + 1], w_part[0], v_part + 2);
       }
     }
   }
@@ -199,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(32, 1) kernel0(
       #pragma unroll
       for (int j = 0; j < 4; j += 2) {
         const int col = j / 2 * 4 + my_lane % 4;
-        const float means[2] = {acc[j / 2][i * 2] * share, acc[j / 2][i * 2 + 1] * share};
+        const float means[2] = {acc[0][j / 2][i * 2] * share, acc[0][j / 2][i * 2 + 1] * share};
         __align__(16) gc_half ev0[2];
         *reinterpret_cast<unsigned int*>(ev0) = *reinterpret_cast<const unsigned int*>(x3 + r2 + col * 2);
         __align__(16) gc_half ew0[2];

@@ -107,12 +107,13 @@ def test_larger_tiles_of_a_large_product_are_faster_until_registers_run_out():
     found = ranking(LARGE, MMA)
     shape = {"warps_m": 2, "warps_n": 2, "warps_k": 1}
 
-    times = [fastest(found, warp_m=m, warp_n=n, **shape) for m, n in ((16, 16), (32, 16), (32, 32), (64, 32))]
+    tiles = ((16, 16), (32, 16), (32, 32), (64, 32), (64, 64))
+    times = [fastest(found, warp_m=m, warp_n=n, **shape) for m, n in tiles]
 
     assert times == sorted(times, reverse=True)
     assert times[0] > 2 * times[3]
     with pytest.raises(ValueError, match="zero-size"):
-        fastest(found, warp_m=64, warp_n=64, **shape)  # two more registers than ``PRESSURE``
+        fastest(found, warp_m=64, warp_n=64, warps_m=1, warps_n=1, warps_k=1, k_steps=4)  # 16 rows of copies
 
 
 def test_few_tiles_share_their_depth_and_many_do_not():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpucomp.kernels_templates.attention.simt.space import AttentionProblem
 
 
-BLOCK = 16  # rows of a warp; depth of an mma; rows and columns of an ldmatrix
+BLOCK = 16  # rows and depth of an mma; rows and columns of an ldmatrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ def emit_mma_attention(
         splits=s.splits,
         out_vector=derived.out_vector,
         in_log2=True,
+        scaled_once=True,
     )
     return {
         **shared,
@@ -78,7 +79,7 @@ def emit_mma_attention(
         "narrow": printer.dialect.narrow.get(dtype, ""),
         "multiply": FUNCTIONS[dtype],
         # the text before a row's number in its warp
-        "warp_rows": f"id / 32 * {BLOCK} + " if s.warps > 1 else "",
+        "warp_rows": f"id / 32 * {s.warp_m} + " if s.warps > 1 else "",
         **place(p, derived.tiles_m),
         **walked(s.splits, p, shared["stops_early"]),
     }

@@ -52,7 +52,7 @@ def emit_mma(
         "prepare_a": a.prepared("first_row"),
         "prepare_b": b.prepared("first_column"),
         **_moved(a, b, printer, packable(kernel, "b"), s, d),
-        **_fragments(body, s, p, d),
+        **_fragments(s, p, d, apart=a.loads.mode == b.loads.mode == "copy"),
         **staged_stores(found, printer, body.acc.dtype, s.warp_n, d, together=together),
         "tile_place": _tile_place(index, s, p, d),
         "index": index,
@@ -431,11 +431,13 @@ def _elements(
 # ---- from shared memory to fragments ----
 
 
-def _fragments(body: Contraction, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> dict[str, list[str]]:
+def _fragments(s: MmaSchedule, p: MmaProblem, d: MmaSizes, *, apart: bool) -> dict[str, list[str]]:
     """Text of a lane's fragments.
 
     fragments   declarations of the addresses
     read        reads the fragments of the next step, or of the only one
+    read_part   block ``i`` of ``blocks_m`` of the former; empty if all are read at once. Not ``apart``, tiles also pass
+                through registers, and ptxas has none left for fragments of two steps
     read_first  reads those of the first step
     """
     a, b = fragments_of("a", s, p, d), fragments_of("b", s, p, d)
@@ -444,4 +446,8 @@ def _fragments(body: Contraction, s: MmaSchedule, p: MmaProblem, d: MmaSizes) ->
     else:
         first = [*a.read("a_part[0]", "shared", "0"), *b.read("b_part[0]", "shared", "0")]
         read = [*a.read("a_part[(k + 1) % 2]", "from", "next"), *b.read("b_part[(k + 1) % 2]", "from", "next")]
-    return {"fragments": [*a.declared(), *b.declared()], "read_first": first, "read": read}
+    part: list[str] = []
+    if apart and d.warp_steps > 1 and d.blocks_m > 1:
+        parts = "from", "next", d.blocks_m
+        part = [*a.read_part("a_part[(k + 1) % 2]", *parts), *b.read_part("b_part[(k + 1) % 2]", *parts)]
+    return {"fragments": [*a.declared(), *b.declared()], "read_first": first, "read": read, "read_part": part}

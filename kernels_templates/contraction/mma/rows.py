@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpucomp.codegen.c.text import loop, plus
+from gpucomp.codegen.c.text import guarded, loop, plus
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.mma.space import MmaProblem, MmaSchedule, MmaSizes
@@ -101,39 +101,50 @@ class Fragments:
             f"const int {name}_at = {self.rows.offset(f'{name}_row', f'{name}_position')};",
         ]
 
+    @property
+    def reads(self) -> int:
+        return self.blocks // self.per_read
+
     def read(self, to: str, stage: str, step: str) -> list[str]:
         """Statements that read the fragments of ``step`` of ``stage`` into ``to``."""
-        many = self.blocks > self.per_read
+        return loop("i", self.reads, self._read(to, stage, step, "i"))
+
+    def read_part(self, to: str, stage: str, step: str, parts: int) -> list[str]:
+        """Those of part ``i`` of ``parts`` of the fragments; both counts are powers of two."""
+        if self.reads <= parts:
+            return guarded("" if self.reads == parts else f"i < {self.reads}", self._read(to, stage, step, "i"))
+        each = self.reads // parts
+        return loop("part", each, self._read(to, stage, step, f"(i * {each} + part)"))
+
+    def _read(self, to: str, stage: str, step: str, number: str) -> list[str]:
+        """Statements of one read; ``number`` is the text of its number where there are several."""
+        many = self.reads > 1
         at, add = f"{self.name}_at", ""
         if many and self.block_xor:
-            at += f" ^ i * {self.block_xor}"
+            at += f" ^ {number} * {self.block_xor}"
         if many and self.block_add:
-            add += f" + i * {self.block_add}"
+            add += f" + {number} * {self.block_add}"
         if step != "0" and self.step_xor:
             at += f" ^ {step} * {self.step_xor}"
         if step != "0" and self.step_add:
             add += f" + {step} * {self.step_add}"
         begin = plus(stage, self.begins)
-        block = (
-            self._elements(to, begin, at, add, many)
-            if self.rows.by_element
-            else self._matrices(to, begin, at, add, many)
-        )
-        return loop("i", self.blocks // self.per_read, block)
+        text = self._elements if self.rows.by_element else self._matrices
+        return text(to, begin, at, add, number if many else "")
 
-    def _matrices(self, to: str, begin: str, at: str, add: str, many: bool) -> list[str]:
-        number = 4 if self.name == "a" else 2 * self.per_read
-        function = f"gc_ldmatrix_x{number}" + ("" if self.rows.by_depth else "_trans")
-        slot = f"[{'i' if many else 0}]" if self.name == "a" else f" + i * {2 * self.per_read}" if many else ""
+    def _matrices(self, to: str, begin: str, at: str, add: str, number: str) -> list[str]:
+        count = 4 if self.name == "a" else 2 * self.per_read
+        function = f"gc_ldmatrix_x{count}" + ("" if self.rows.by_depth else "_trans")
+        slot = f"[{number or 0}]" if self.name == "a" else f" + {number} * {2 * self.per_read}" if number else ""
         return [f"{function}({to}{slot}, {begin} + {f'({at})' if '^' in at else at}{add});"]
 
-    def _elements(self, to: str, begin: str, at: str, add: str, many: bool) -> list[str]:
+    def _elements(self, to: str, begin: str, at: str, add: str, number: str) -> list[str]:
         lines = []
         for depth in range(2):
             for half in range(2 if self.name == "a" else 1):
-                slot = f"[{'i' if many else 0}][{half + 2 * depth}]"
+                slot = f"[{number or 0}][{half + 2 * depth}]"
                 if self.name == "b":
-                    slot = f"[i * 2 + {depth}]" if many else f"[{depth}]"
+                    slot = f"[{number} * 2 + {depth}]" if number else f"[{depth}]"
                 place = f"{at} ^ {self.half_xor}" if half else at
                 place = f"({place})" if "^" in place else place
                 more = f" + {self.depth_add}" if depth else ""

@@ -260,16 +260,18 @@ def registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool = True) -> int:
     fragments of later steps early.
     """
     d = derive(s, p)
-    buffers = 1 + (d.warp_steps > 1)
     fragments = 4 * d.blocks_m + 2 * d.blocks_n
-    apart = 4 * d.blocks_n + 12 + fragments * (min(d.warp_steps, 4) - 1) if p.products == 3 else 0
+    split = 4 * d.blocks_n + 12 + fragments * (min(d.warp_steps, 4) - 1) if p.products == 3 else 0
     spans = d.a.span_steps + d.b.span_steps
     staged = staged_registers(s, p, async_copy=async_copy)
+    # those of the next step: a block of rows is read after the last use of the one before it, unless all are read at once
+    apart = async_copy and p.a_copied and p.b_copied
+    ahead = (4 + 2 * d.blocks_n if apart else fragments) * (d.warp_steps > 1)
     sums = 4 * d.blocks_m * d.blocks_n
     # sums of other work-groups are held while they are added, with their addresses; beside 128 sums only the registers
-    # of a second set of fragments are free for that
-    left = fragments + 8 if s.splits > 1 and sums >= 128 and buffers == 1 else 0
-    before = sums + buffers * fragments + apart + staged + 2 * spans + left + RESERVED_BESIDE_FRAGMENTS
+    # of the next step's fragments are free for that
+    left = most(0, fragments + 8 - ahead) if s.splits > 1 and sums >= 128 else 0
+    before = sums + fragments + ahead + split + staged + 2 * spans + left + RESERVED_BESIDE_FRAGMENTS
     return most(before, tail_registers(d.threads, d.tile_m, p))
 
 
