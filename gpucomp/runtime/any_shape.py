@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -27,13 +27,15 @@ from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs
 from gpucomp.runtime.kernel_info import KernelInfo
-from gpucomp.runtime.moving import Moving
 from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.options import Options
 from gpucomp.runtime.specialise import Specialisation, Specialiser
 from gpucomp.runtime.specialise import run as specialised_run
 from gpucomp.runtime.states import States, begun_with, held_by, refuse_full
 from gpucomp.stages import Progress
+
+if TYPE_CHECKING:
+    from gpucomp.runtime.moving import MovingPrograms
 
 KEPT = 32  # executables; the least recently used is dropped
 Make = Callable[..., Executable]  # with the shapes, and ``progress=``
@@ -43,8 +45,9 @@ Fixed = Sequence[tuple[Mapping[str, int], Executable]]
 class AnyShapeExecutable(Executable):
     """A model compiled for a range of shapes. Make one with ``gpucomp.compile`` and a ``Dim`` in ``shapes``.
 
-    The first run at new sizes compiles the model for them; later runs at these sizes do not. The last ``KEPT`` executables
-    are kept, and equal weights are in memory once. A plan, kernels and a file belong to one set of sizes: see ``at``.
+    Where no program is for the sizes of a run, the first run at them compiles the model for them; later ones do not. The last
+    ``KEPT`` executables are kept, and equal weights are in memory once. A plan, kernels and a file belong to one set of sizes:
+    see ``at``.
 
     ``program`` runs at all sizes that its conditions allow, or is the reason why there is none. ``make`` compiles the model
     for the concrete shapes of other sizes; a file alone has no such thing.
@@ -163,11 +166,15 @@ class AnyShapeExecutable(Executable):
             self._refuse("no file", program.reason)
         plan = program.open_plan
         specs = {spec.name: spec for spec in self._all_outputs}
+
+        def shown(declared: Sequence[Any], own: Sequence[Any]) -> tuple[Any, ...]:
+            """An output's shape as declared, by formulas of the plan where it is computed or not declared at all."""
+            if len(declared) != len(own):
+                return tuple(own)
+            return tuple(place if isinstance(n, Size) else n for n, place in zip(declared, own, strict=True))
+
         outputs = tuple(
-            tuple(
-                own if isinstance(n, Size) else n
-                for n, own in zip(specs[name].shape, plan.plan.buffers[position].shape, strict=True)
-            )
+            shown(specs[name].shape, plan.plan.buffers[position].shape)
             for name, position in zip(plan.plan.output_names, plan.plan.outputs, strict=True)
         )
         opened = OpenModel(self._shapes, plan, outputs, program.example)
@@ -235,9 +242,11 @@ class AnyShapeExecutable(Executable):
         return specialised_run(entry, specialiser, lambda: self._opened_at(sizes), run)
 
     @cached_property
-    def _moving(self) -> Moving:
+    def _moving(self) -> MovingPrograms:
+        from gpucomp.runtime.moving import MovingPrograms  # which imports a processor's program
+
         assert isinstance(self.program, OpenProgram)
-        return Moving(self.program, self._shapes, self._inputs)
+        return MovingPrograms(self.program, self._shapes, self._inputs)
 
     @takes_a_feed
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:

@@ -261,7 +261,7 @@ class CpuProgram:
         return self._launches.rows
 
     @property
-    def moves(self) -> bool:
+    def can_move(self) -> bool:
         """Whether native code can find the numbers of other sizes: machine code of earlier versions cannot."""
         return self._runner is not None and self._runner.sizes is not None
 

@@ -1,10 +1,11 @@
-"""Runs of an open program on the CPU at sizes that come and go: programs that native code moves from one to another.
+"""Runs of an open program on the CPU at sizes that come and go, by programs that native code moves from one to another.
 
 An executable of its own for each set of sizes takes some tenths of a millisecond to make, longer than a small model runs.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from itertools import chain
 from struct import Struct
@@ -12,42 +13,50 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.artifact.plan import INPUT
 from gpucomp.ir.dims import OpenShapes
 from gpucomp.runtime.cpu import EPOCHS, SMALLEST_SHARED_NS, CpuProgram
-from gpucomp.runtime.inputs import TensorSpec
+from gpucomp.runtime.inputs import TensorSpec, fits
 from gpucomp.runtime.lanes import Lane
 from gpucomp.runtime.launches import Segment
 from gpucomp.runtime.native import HOST_ALIGNMENT, address_of
 from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.options import Options
-from gpucomp.runtime.size_steps import SizeSteps, steps_of
+from gpucomp.runtime.size_steps import SizeSteps, layout, steps_of
 
-KEPT = 4  # programs of a lane; the least recently used one is moved
+KEPT = 4  # programs of a new lane; the least recently used one is moved
+MOST = 32  # programs of a lane, where sizes come again that one was moved away from
 Shapes = tuple[tuple[int, ...], ...]  # of all inputs
 
 
 class MovingProgram(CpuProgram):
-    """A program for one set of sizes that can be moved to others of the same plan."""
+    """A program for one set of sizes that can be moved to others of the same plan.
+
+    Its lock, arena, context and counters are those of the lane's first program, which makes them anew after a fork.
+    """
 
     def __init__(self, program: CpuProgram, steps: SizeSteps) -> None:
         """``program`` is not used by others: this one takes over what it has. It runs once it has been moved."""
         vars(self).update(vars(program))
         assert self._runner is not None
-        assert self._runner.sizes is not None, "a program that moves"
-        self._steps, self._do = steps, self._runner.sizes
+        assert self._runner.sizes is not None, "a program that can be moved"
+        self._steps, self._native = steps, self._runner.sizes
         self._words = steps.words.copy()
         self._read_words = self._words.data  # faster than the array, for one word
         self._extents = Struct(f"{sum(steps.ranks)}q")
-        own = {one.position: one for one in self._written}
+        self._used = [copy.copy(argument) for argument in self._used]  # others may share those of a fixed shape
+        self._written = [argument for argument in self._used if argument.buffer.kind != INPUT]
+        self._read = [argument for argument in self._used if argument.buffer.kind == INPUT]
+        outputs = {argument.position: argument for argument in self._written}
+        self._varying = [(outputs[k], *where) for k, where in steps.outputs.items() if k in outputs]
+        self._late = [(a, steps.late[a.position]) for a in self._used if a.position in steps.late]
         base = address_of(self._words)
         for place, record in steps.pointers:
             self._words[place] = base + 8 * record
-        self._launches.table.loops = base + 8 * steps.loops if steps.pointers else 0
-        self._late = [(one, steps.late[one.position]) for one in self._used if one.position in steps.late]
-        self._varying = [(own[k], *where) for k, where in steps.outputs.items() if k in own]
-        self._moved_in = self._epoch
         self._words[steps.numbers_at] = base + 8 * steps.numbers
+        self._launches.table.loops = base + 8 * steps.loops if steps.pointers else 0
         self._call = address_of(steps.steps), len(steps.steps), base, self._launches.table.address
+        self._moved_in = self._epoch
 
     def move(self, shapes: Shapes) -> bool:
         """Go to the sizes of ``shapes``; whether that was possible. If not, it cannot run before it is moved again."""
@@ -57,16 +66,16 @@ class MovingProgram(CpuProgram):
         self._extents.pack_into(words, 0, *chain.from_iterable(shapes))
         if self._epoch != self._moved_in:  # threads ran it: one that is late finds another epoch, not other tasks
             self._epoch = self._moved_in = (self._epoch + 1) % EPOCHS
-            self._launches.table.leave(self._epoch)
+            self._launches.table.retire(self._epoch)
         if not self._fill(self._arena.memory):
             return False
-        for one, extents, nbytes in self._varying:
-            one.shape = tuple([words[place] for place in extents])
-            one.nbytes = words[nbytes] + HOST_ALIGNMENT
-        for one, places in self._late:
+        for argument, extents, nbytes in self._varying:
+            argument.shape = tuple([words[place] for place in extents])
+            argument.nbytes = words[nbytes] + HOST_ALIGNMENT
+        for argument, places in self._late:
             late = [words[place] for place in places]
-            one.late = late if any(late) else None
-        self._launches.table.written()
+            argument.late = late if any(late) else None
+        self._launches.table.tasks_changed()
         shared_ns = float(words[steps.shared_ns])
         segment = self._launches.segments[0]  # all launches
         if (segment.shared_ns < SMALLEST_SHARED_NS) != (shared_ns < SMALLEST_SHARED_NS):
@@ -77,28 +86,33 @@ class MovingProgram(CpuProgram):
     def _bind_arena(self) -> None:
         memory = self._arena.of(self._read_words[self._steps.arena_bytes])
         if memory is not self._bound_to:
-            self._fill(memory)
+            same_sizes = self._fill(memory)
+            assert same_sizes, "these sizes had numbers before"
 
     def _fill(self, memory: np.ndarray) -> bool:
         """Write all numbers of the sizes, with temporaries in ``memory``, which may still be too small for them."""
+        self._bound_to = None
         self._read_words[self._steps.arena_at] = address_of(memory)
+        if self._native(*self._call):
+            return False
         self._bound_to = memory
-        return not self._do(*self._call)
+        return True
 
 
-class Moving:
-    """Runs ``program`` at any sizes, in lanes that each have a few programs for it, as far as ``size_steps`` has the numbers.
+class MovingPrograms:
+    """Runs an open program at any sizes for which ``size_steps`` can find the numbers. Each lane has its own moving programs.
 
     ``inputs`` are those of a run, in their order.
     """
 
     def __init__(self, program: OpenProgram, shapes: OpenShapes, inputs: tuple[TensorSpec, ...]) -> None:
         self._program, self._shapes, self._inputs = program, shapes, inputs
-        self._able = program.open_plan.plan.kind == "cpu" and not shapes.unlisted
+        plan = program.open_plan.plan
+        self._able = plan.kind == "cpu" and not plan.input_containers and not plan.output_containers
         self._steps: SizeSteps | None = None
 
     def run(self, arrays: Mapping[str, np.ndarray], shapes: Shapes, how: Options) -> dict[str, Any] | None:
-        """The outputs; ``None`` if these sizes, or these wishes, are for others to run or to refuse.
+        """The outputs; ``None`` if an executable for these sizes has to run, or to say what is wrong with them.
 
         ``arrays`` are complete, contiguous and of the right types.
         """
@@ -107,45 +121,52 @@ class Moving:
         lanes, context = self._program.lanes, how.context
         lane = lanes.take(how.stop) if context is None else context.lane(lanes)
         try:
-            program = lane.moving.get(shapes) or self._at(lane, shapes)
+            program = lane.moving.get(shapes) or self._program_for(shapes, lane)
             if program is None:
                 return None
             lane.moving.move_to_end(shapes)
             return program.run(arrays, how)
-        except MemoryError:  # others say how much is needed
+        except MemoryError:  # the executable says how much is needed
             return None
         finally:
             if context is None:
                 lanes.give(lane)
 
-    def _at(self, lane: Lane, shapes: Shapes) -> MovingProgram | None:
-        """A program for ``shapes``, which the lane keeps."""
+    def _program_for(self, shapes: Shapes, lane: Lane) -> MovingProgram | None:
+        """A program that was moved to ``shapes``, if that was possible. The lane keeps it."""
         if not lane.moving and not lane.spare:
-            lane.spare += self._made(lane, shapes)
-        program: MovingProgram
+            lane.spare += self._new_programs(lane, shapes, KEPT)
+        elif shapes in lane.left and not lane.spare and len(lane.moving) < MOST:
+            lane.spare += self._new_programs(lane, shapes, 1)
         if lane.spare:
             program = lane.spare.pop()
         elif lane.moving:
-            _, program = lane.moving.popitem(last=False)
+            before, program = lane.moving.popitem(last=False)
+            lane.left[before] = None
+            if len(lane.left) > MOST:
+                lane.left.popitem(last=False)
         else:
             return None
-        if program.move(shapes):
-            lane.moving[shapes] = program
-            return program
-        lane.spare.append(program)
-        return None
+        if not program.move(shapes):
+            lane.spare.append(program)
+            return None
+        lane.moving[shapes] = program
+        return program  # type: ignore[no-any-return]
 
-    def _made(self, lane: Lane, shapes: Shapes) -> list[MovingProgram]:
-        """Programs that can be moved, to ``shapes`` too unless the plan is for others: all at once, when a lane is new."""
-        if any(len(shape) != len(spec.shape) for spec, shape in zip(self._inputs, shapes, strict=True)):
+    def _new_programs(self, lane: Lane, shapes: Shapes, count: int) -> list[MovingProgram]:
+        """``count`` programs, opened at ``shapes``; none if the plan is not for these.
+
+        If they cannot be moved, that is noted for all later runs.
+        """
+        pairs = list(zip(self._inputs, shapes, strict=True))
+        if not all(fits(shape, spec.shape) for spec, shape in pairs):
             return []
-        given = {spec.name: shape for spec, shape in zip(self._inputs, shapes, strict=True)}
-        sizes = self._shapes.sizes(given)
+        sizes = self._shapes.sizes({spec.name: shape for spec, shape in pairs})
         found: list[MovingProgram] = []
-        while len(found) < KEPT and (program := self._program.opened(lane, sizes)) is not None:
-            if self._steps is None:
-                self._steps = steps_of(self._program.open_plan, self._inputs, program.rows) if program.moves else None
-            if self._steps is None:
+        while len(found) < count and (program := self._program.opened(lane, sizes)) is not None:
+            if self._steps is None and program.can_move:
+                self._steps = steps_of(self._program.open_plan, self._inputs, program.rows)
+            if self._steps is None or self._steps.table != layout(program.rows):
                 self._able = False
                 return []
             found.append(MovingProgram(program, self._steps))

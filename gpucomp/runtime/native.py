@@ -121,11 +121,11 @@ class Table:
         for row in rows:
             self._rows[row, CODE] = address
 
-    def leave(self, epoch: int) -> None:
-        """Let threads that are late for an earlier run find that it is over; ``epoch`` is the number of no run."""
+    def retire(self, epoch: int) -> None:
+        """Let threads that are late for an earlier run find that it is over. No run has the number ``epoch``."""
         self._states[:, :, CLAIMED] = epoch << 32
 
-    def written(self) -> None:
+    def tasks_changed(self) -> None:
         """Native code has written other numbers of tasks into the table."""
         self._parts.clear()
 

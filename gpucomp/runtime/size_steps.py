@@ -40,10 +40,12 @@ class SizeSteps:
     numbers       where the numbers of the kernels begin
     arena_bytes   where its size is found
     shared_ns     where the time is found that threads can share
-    loops         where the address of the loop of each launch is, or 0; the places of those, and of what they point to
+    loops         where the addresses of the launches' loops begin, 0 for those in none
+    pointers      the place of each such address, and that of what it is to point to
     late          by the positions of inputs and outputs: where it is found how far behind their beginning each argument points
     outputs       by the positions of their buffers: where the extents and the bytes of those are found that vary
     ranks         of the inputs
+    table         the layout of the table of launches that the steps write into
     """
 
     steps: np.ndarray
@@ -58,6 +60,12 @@ class SizeSteps:
     late: dict[int, list[int]]
     outputs: dict[int, tuple[list[int], int]]
     ranks: tuple[int, ...]
+    table: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def layout(rows: Rows) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The launches in the table, and where their arguments begin."""
+    return tuple(rows.numbers), (*rows.begins, rows.size)
 
 
 def steps_of(plan: OpenPlan, inputs: Sequence[TensorSpec], rows: Rows) -> SizeSteps | None:
@@ -126,18 +134,19 @@ class _Writer:
             if k in of_shapes and self.plan.plan.buffers[k].kind == OUTPUT
         }
         return SizeSteps(
-            np.array(self.steps, np.int64).reshape(-1, op.WORDS),
-            np.array(self.words, np.int64),
-            self.arena_at,
-            self.numbers_at,
-            numbers,
-            arena_bytes,
-            shared_ns,
-            pointers,
-            tuple(records),
-            late,
-            outputs,
-            self.ranks,
+            steps=np.array(self.steps, np.int64).reshape(-1, op.WORDS),
+            words=np.array(self.words, np.int64),
+            arena_at=self.arena_at,
+            numbers_at=self.numbers_at,
+            numbers=numbers,
+            arena_bytes=arena_bytes,
+            shared_ns=shared_ns,
+            loops=pointers,
+            pointers=tuple(records),
+            late=late,
+            outputs=outputs,
+            ranks=self.ranks,
+            table=layout(self.rows),
         )
 
     # words and steps

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import gpucomp
 from gpucomp import Dim, config
@@ -294,6 +295,20 @@ def test_a_size_of_the_program_waits_for_no_compilation():
 
     with exe._compiling:  # as while another thread compiles
         assert exe.run(feed(2, 8, 3))["y"].shape == (2, 7, 8, 3)
+
+
+def test_an_output_that_the_model_does_not_describe_is_saved_as_it_is_computed(tmp_path):
+    nodes = [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["z"])]
+    inputs = [value("x", ["n", 4]), value("u", ["k"])]  # nothing depends on the second one
+    made = model(nodes, inputs, [helper.make_empty_tensor_value_info("y"), value("z", ["n", 4])])
+    made.graph.output[0].type.tensor_type.elem_type = 1
+    exe = gpucomp.compile(made, target="cpu", shapes={"x": ("n", 4), "u": ("k",)})
+    exe.save(tmp_path / "m.gpuc")
+    loaded = gpucomp.load(tmp_path / "m.gpuc")
+
+    x = RNG.standard_normal((6, 4)).astype(np.float32)
+    assert [str(spec) for spec in loaded.outputs] == ["y: f32[n,4]", "z: f32[n,4]"]
+    np.testing.assert_array_equal(loaded.run({"x": x, "u": x[0]})["y"], np.maximum(x, 0))
 
 
 @pytest.mark.parametrize("size", [3.0, True, "3", None])

@@ -15,7 +15,7 @@ from gpucomp import config
 from gpucomp.errors import InputError, RunStoppedError, UsageError
 from gpucomp.runtime import any_shape
 from gpucomp.runtime.inputs import random_inputs
-from gpucomp.runtime.moving import Moving
+from gpucomp.runtime.moving import MovingPrograms
 from gpucomp.runtime.stopping import Stop
 from gpucomp.runtime.trial import TRIALS, Trial
 from gpucomp.runtime.workers import Workers
@@ -404,7 +404,7 @@ def test_numbers_are_no_texts():
 
 
 def test_a_new_size_is_kept_though_all_others_are_in_use(monkeypatch):
-    monkeypatch.setattr(Moving, "run", lambda *given: None)  # as on other devices
+    monkeypatch.setattr(MovingPrograms, "run", lambda *given: None)  # as on other devices
     exe = gpucomp.compile(network("rows"), target="cpu", shapes={"x": ("rows", 23)})
     feeds = [{"x": np.zeros((rows, 23), np.float32)} for rows in range(1, any_shape.KEPT + 2)]
     for feed in [*feeds[:-1], *feeds]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import gpucomp
 from gpucomp import Dim
@@ -121,7 +122,7 @@ def test_native_code_finds_the_numbers_that_python_finds(case):
     for shapes in [*many, *many[::-1]]:
         sizes = exe._shapes.sizes({spec.name: shape for spec, shape in zip(exe.inputs, shapes, strict=True)})
         expected = exe.program.opened(lane, sizes)
-        moved = exe._moving._made(lane, shapes)[0]
+        moved = exe._moving._new_programs(lane, shapes, 1)[0]
         assert moved.move(shapes)
         moved._bind_arena()
         expected._bind_arena()
@@ -165,6 +166,60 @@ def test_a_lane_keeps_a_few_programs_and_moves_the_one_that_was_used_least_recen
     assert list(lane.moving) == [many[2], many[3], many[0], many[4]]
     assert lane.moving[many[4]] is before[1]
     assert not exe._made  # none was made for one set of sizes alone
+
+
+def test_sizes_that_come_again_get_programs_of_their_own():
+    exe, many = of_convolution()
+    for _ in range(3):
+        for one in many:
+            exe.run(feeds_of(exe, one))
+    (lane,) = exe.program.lanes._free
+
+    assert len(many) > moving.KEPT
+    assert {*lane.moving} == {*many}
+    before = list(lane.moving.values())
+    exe.run(feeds_of(exe, many[0]))
+    assert {*map(id, lane.moving.values())} == {*map(id, before)}
+
+
+def test_a_lane_has_no_more_programs_than_it_may(monkeypatch):
+    monkeypatch.setattr(moving, "MOST", 5)
+    exe, many = of_convolution()
+    for _ in range(4):
+        for one in many:
+            exe.run(feeds_of(exe, one))
+    (lane,) = exe.program.lanes._free
+
+    assert len(many) > 5
+    assert (len(lane.moving), len(lane.spare), len(lane.left) <= 5) == (5, 0, True)
+
+
+def test_a_sequence_is_a_list_at_any_size():
+    outputs = [helper.make_value_info("s", helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, None)))]
+    nodes = [node("Relu", ["x"], ["r"]), node("Neg", ["x"], ["q"]), node("SequenceConstruct", ["r", "q"], ["s"])]
+    exe = gpucomp.compile(model(nodes, [value("x", ["n", 4])], outputs, opset=17), target="cpu", shapes={"x": ("n", 4)})
+    for n in (7, 3, 7):
+        x = np.random.default_rng(n).standard_normal((n, 4)).astype(np.float32)
+        found = exe.run({"x": x})
+        assert list(found) == ["s"]
+        np.testing.assert_array_equal(found["s"], [np.maximum(x, 0), -x])
+
+
+def test_a_lane_that_began_without_steps_of_a_loop_is_no_other_one_s_pattern():
+    exe, _ = of_recurrence()
+    exe.program.open_plan = replace(exe.program.open_plan, conditions=())  # as a file may have it
+    steps = exe._shapes.shapes["x"][0]
+    assert isinstance(steps, Dim)
+    feeds = {n: {"x": np.random.default_rng(n).standard_normal((n, 2, 5)).astype(np.float32)} for n in (1, 5)}
+    sized = exe.program.open_plan.at({"time": 0, "batch": 2})
+    assert sized.repeats[0].count == 0
+    lane = exe.program.lanes.new()
+    exe.program.at({"time": 0, "batch": 2})._opened(lane)  # its table has no launches of the loop
+    exe.program.lanes._free.append(lane)
+
+    for n in (5, 1, 5):
+        found, expected = exe.run(feeds[n]), exe.at(time=n, batch=2).run(feeds[n])
+        assert all(np.array_equal(found[name], array) for name, array in expected.items())
 
 
 def test_threads_at_many_sizes_get_their_own_results():

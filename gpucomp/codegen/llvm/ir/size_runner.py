@@ -15,6 +15,7 @@ declare double @llvm.sqrt.f64(double)
 ; What it gives is 0, or 1 + the number of the step that fails.
 define i64 @gc_sizes(ptr %steps, i64 %count, ptr %v, ptr %other) #1 {{
 entry:
+  fence release ; a thread that sees a number that is written here also sees what was written before
   %any = icmp sgt i64 %count, 0
   br i1 %any, label %step, label %end
 step:
