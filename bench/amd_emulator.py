@@ -46,7 +46,7 @@ from gpucomp.kernels_templates.contraction.amd.emit import has_instruction
 from gpucomp.targets import amdgcn
 
 EMULATOR = Path("test/mockgpu/amd/emu.py")
-ARCHITECTURES = {"gfx1100": "rdna3", "gfx1201": "rdna4", "gfx942": "cdna"}  # the emulator's names
+ARCHITECTURES = {"gfx1100": "rdna3", "gfx1201": "rdna4", "gfx942": "cdna", "gfx950": "cdna"}  # the emulator's names
 ENGINES = {
     "contraction/amd": ("f16", "bf16", "i8", "f32"),
     "contraction/simt": ("f32", "f16", "i8"),
@@ -355,7 +355,7 @@ def _rows_of_32(lanes: int) -> np.ndarray:
 PROBES = (
     Probe(
         "rows of 32 x 32 results of MFMA",
-        ("gfx942",),
+        ("gfx942", "gfx950"),
         "  float16 c = 0;\n"
         "  c = __builtin_amdgcn_mfma_f32_32x32x2f32(id < 32 ? (float)id : 0.0f, id < 32 ? 1.0f : 0.0f, c, 0, 0, 0);\n"
         "  for (int r = 0; r < 16 && id < 64; ++r) y[id * 16 + r] = (int)c[r];\n",
@@ -365,7 +365,7 @@ PROBES = (
     ),
     Probe(
         "MFMA of bytes",
-        ("gfx942",),
+        ("gfx942", "gfx950"),
         "  int16 c = 0;\n"
         "  c = __builtin_amdgcn_mfma_i32_32x32x16_i8(id < 32 ? (long)(id * 3) : 0, id < 32 ? 255 : 0, c, 0, 0, 0);\n"
         "  for (int r = 0; r < 16 && id < 64; ++r) y[id * 16 + r] = c[r];\n",
@@ -375,7 +375,7 @@ PROBES = (
     ),
     Probe(
         "16 bits in registers from v128 on",
-        ("gfx942",),
+        ("gfx942", "gfx950"),
         '  __asm("v_mov_b32_e32 v130, %1\\n"\n'
         '        "v_lshlrev_b16_e32 v131, 8, v130\\n"\n'
         '        "v_add_u16_e32 v131, v130, v131\\n"\n'
@@ -400,7 +400,7 @@ PROBES = (
     ),
     Probe(
         "atomics that return",
-        ("gfx1100", "gfx1201", "gfx942"),
+        ("gfx1100", "gfx1201", "gfx942", "gfx950"),
         "  volatile __global uint* count = (volatile __global uint*)x;\n"
         "  if (id == 0) { y[0] = atomic_xchg(count + 3, 50); y[1] = atomic_xchg(count + 3, 60); }\n",
         lambda lanes: np.array([3, 50], np.int32),
@@ -409,7 +409,7 @@ PROBES = (
     ),
     Probe(
         "16 bits at an odd address",
-        ("gfx1100", "gfx1201", "gfx942"),
+        ("gfx1100", "gfx1201", "gfx942", "gfx950"),
         "  __global const char* bytes = (__global const char*)x;\n"
         "  char2 two = vload2(0, bytes + 4 * (id % 64) + 3);\n"
         "  y[id] = id < 63 ? (two.s0 + 1) * 100 + two.s1 : 0;\n",
@@ -419,7 +419,7 @@ PROBES = (
     ),
     Probe(
         "64 bits stored at an odd address",
-        ("gfx1100", "gfx1201", "gfx942"),
+        ("gfx1100", "gfx1201", "gfx942", "gfx950"),
         "  __global char* bytes = (__global char*)y;\n"
         "  if (id < 64) vstore8((char8)(1, 2, 3, 4, 5, 6, 7, 8), 0, bytes + 16 * id + 1);\n",
         lambda lanes: np.array([0x03020100, 0x07060504, 8, 0] * 64, np.int32),
@@ -428,7 +428,7 @@ PROBES = (
     ),
     Probe(
         "local addresses of lanes that are off",
-        ("gfx1100", "gfx1201", "gfx942"),
+        ("gfx1100", "gfx1201", "gfx942", "gfx950"),
         "  __local int kept[64];\n"
         "  kept[id % 64] = x[id % 64];\n"
         "  barrier(CLK_LOCAL_MEM_FENCE);\n"
@@ -442,7 +442,7 @@ PROBES = (
     ),
     Probe(
         "private memory of several waves",
-        ("gfx1100", "gfx1201", "gfx942"),
+        ("gfx1100", "gfx1201", "gfx942", "gfx950"),
         "  int kept[64];\n"
         "  for (int i = 0; i < 64; ++i) kept[i] = x[i] + 64 * id;\n"
         "  barrier(CLK_LOCAL_MEM_FENCE);\n"
