@@ -164,12 +164,24 @@ def test_one_source_in_cuda_is_right_at_every_size(case):
 
 
 @pytest.mark.skipif(hip_compiler() is None, reason="needs clang 18 or newer: apt-get install clang-19 lld-19")
-@pytest.mark.parametrize("arch", ["gfx90a", "gfx1100"])
-@pytest.mark.parametrize("case", ["attention_f16", "attention_f16_causal"])
-def test_one_source_in_hip_is_right_at_every_size(case, arch):
+@pytest.mark.parametrize(
+    ("engine", "arch", "case"),
+    [
+        *(
+            ("attention/amd", arch, case)
+            for arch in ("gfx90a", "gfx1100")
+            for case in ("attention_f16", "attention_f16_causal")
+        ),
+        *(
+            ("contraction/simt_pairs", "gfx906", case)
+            for case in ("matmul_f16", "matmul_f16_by_rows", "matmul_f16_with_statistics", "conv_f16")
+        ),
+    ],
+)
+def test_one_source_in_hip_is_right_at_every_size(engine, arch, case):
     sources = rendered(case, hip.manifest(arch))
     built = compile_many([(s.text, s.name) for s in sources], arch=arch)
-    assert sources[0].engine == "attention/amd"
+    assert engine in {source.engine for source in sources}
 
     for source, binary in zip(sources, built, strict=True):
         assert_right(
