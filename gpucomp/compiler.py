@@ -229,9 +229,9 @@ class _Range:
         opened, found = self.opened, []
         for name, dim in opened.shapes.dims.items():
             sizes = opened.shapes.smallest()
-            sizes[name] = dim.high
-            while sizes[name] > dim.low and not opened.conditions.hold_at(sizes):
-                sizes[name] = dim.nearest(sizes[name] // 2)
+            least, sizes[name] = sizes[name], dim.nearest(dim.high)
+            while sizes[name] > least and not opened.conditions.hold_at(sizes):
+                sizes[name] = max(sizes[name] // 2 // dim.multiple * dim.multiple, least)
             if opened.conditions.hold_at(sizes):
                 found.append(sizes)
         return found

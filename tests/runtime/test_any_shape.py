@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from onnx import helper
 import gpucomp
 from gpucomp import Dim, config
 from gpucomp.cli.compare import onnxruntime_session
+from gpucomp.compiler import _Range
 from gpucomp.errors import DeviceError, InputError, UsageError
+from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.polynomial import NotPolynomial
 from gpucomp.refusal import Refusal
 from gpucomp.runtime import any_shape, large_pages
@@ -295,6 +298,26 @@ def test_a_size_of_the_program_waits_for_no_compilation():
 
     with exe._compiling:  # as while another thread compiles
         assert exe.run(feed(2, 8, 3))["y"].shape == (2, 7, 8, 3)
+
+
+@pytest.mark.parametrize(
+    ("dim", "most", "found"),
+    [
+        (Dim("a", 0, 27, 11), 11, [11]),
+        (Dim("a", 0, 27, 11), 10, [0]),
+        (Dim("a", 3, 27, 4), 5, [4]),
+        (Dim("a", 3, 27, 4), 3, []),
+        (Dim("a", 1, 1000), 100, [62]),
+    ],
+)
+def test_where_the_greatest_size_may_not_be_a_smaller_one_is_tried(dim, most, found):
+    """Sizes are halved. Those that are a multiple of something never ended to be."""
+    opened = SimpleNamespace(
+        shapes=OpenShapes({"x": (dim,)}, {"a": "somebody"}, {}),
+        conditions=SimpleNamespace(hold_at=lambda sizes: sizes["a"] <= most),
+    )
+
+    assert _Range._greatest(SimpleNamespace(opened=opened)) == [{"a": size} for size in found]
 
 
 def test_an_output_that_the_model_does_not_describe_is_saved_as_it_is_computed(tmp_path):
