@@ -236,6 +236,14 @@ class _Range:
                 found.append(sizes)
         return found
 
+    def between(self, low: Mapping[str, int], high: Mapping[str, int], part: float) -> dict[str, int] | None:
+        """Sizes that are this part of the way from ``low`` to ``high``, in factors; ``None`` if they break a condition."""
+        sizes = {
+            name: dim.nearest(round(max(low[name], 1) ** (1 - part) * max(high[name], 1) ** part))
+            for name, dim in self.opened.shapes.dims.items()
+        }
+        return sizes if self.opened.conditions.hold_at(sizes) else None
+
     def choice(self, step: KernelStep) -> Choice:
         """The choice for the sizes of the innermost ``exemplified`` block."""
         key = step.kernel.digest, example_now()
@@ -269,7 +277,7 @@ def _variants(
         name = item.source.name
         if name in found:
             continue
-        made = variants_of(plain.kernel, item.choice, partial(every.choice, plain), examples, target)
+        made = variants_of(plain.kernel, item.choice, partial(every.choice, plain), examples, target, every.between)
         own = item.choice.schedule, dict(opened.example)
         if made is None or [(v.schedule, v.example) for v in made.variants] == [own]:
             continue

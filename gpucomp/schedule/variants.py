@@ -30,8 +30,17 @@ from gpucomp.schedule.space import Family, Schedule
 
 MOST = 3  # schedules of a kernel
 SMALL_REGRET = 1.1
+FEW_POINTS = 32  # where the number of rows in a block of registers decides
+STEPS_BETWEEN = 6  # of sizes that are tried between two examples
 MEASURED = 0.99  # of the least estimate: what was measured to be the best is the best
 Sizes = Mapping[str, int]
+Between = Callable[
+    [Sizes, Sizes, float], Sizes | None
+]  # sizes of the range that are this part of the way from one to another
+
+
+def _nothing_between(low: Sizes, high: Sizes, part: float) -> Sizes | None:
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +97,16 @@ def points_of(kernel: Kernel) -> Size | int:
 
 
 def variants_of(
-    kernel: Kernel, first: Choice, choose: Callable[[], Choice], examples: Sequence[Sizes], target: Target
+    kernel: Kernel,
+    first: Choice,
+    choose: Callable[[], Choice],
+    examples: Sequence[Sizes],
+    target: Target,
+    between: Between = _nothing_between,
 ) -> Variants | None:
     """The variants of ``kernel``; ``None`` if no model can compare the schedules of its engine.
 
+    ``between`` gives sizes at which two variants are compared, to decide where the second takes over from the first.
     ``choose`` gives the choice for the sizes of the innermost ``exemplified`` block. All variants read constants that are
     packed in the way of ``first``.
     """
@@ -136,7 +151,15 @@ def variants_of(
     if not examples or not all(map(math.isfinite, best)):
         return None
     kept = _fewest(candidates, times, best)
-    variants, used = _table(points, kept, examples, times, best)
+
+    def ratios(sizes: Sizes) -> list[float]:
+        """Of each of ``kept``, the time at ``sizes`` over the least of theirs."""
+        with exemplified(sizes):
+            problem, us = family.problem(kernel), _model(example_of(kernel), target)
+            taken = [us(family, problem, one.schedule) * one.at(family, problem) for one in kept]
+        return [us / min(taken) if math.isfinite(min(taken)) else 1.0 for us in taken]
+
+    variants, used = _table(points, kept, examples, times, best, between, ratios)
     regrets = tuple((e, t[one] / b) for e, t, one, b in zip(examples, times, used, best, strict=True))
     return Variants(kernel, points, variants, regrets)
 
@@ -267,23 +290,65 @@ def _fewest(candidates: Sequence[_Candidate], times: Sequence[Times], best: Sequ
 
 
 def _table(
-    points: Size, kept: Sequence[_Candidate], examples: Sequence[Sizes], times: Sequence[Times], best: Sequence[float]
+    points: Size,
+    kept: Sequence[_Candidate],
+    examples: Sequence[Sizes],
+    times: Sequence[Times],
+    best: Sequence[float],
+    between: Between,
+    ratios: Callable[[Sizes], Sequence[float]],
 ) -> tuple[tuple[Variant, ...], list[_Candidate]]:
-    """The variants, and which of ``kept`` each example uses: one for all that have as many points."""
+    """The variants, and which of ``kept`` each example uses: one for all that have as many points.
+
+    ``ratios`` gives for other sizes the predicted time of each of ``kept`` over the least.
+    """
     groups: dict[int, list[int]] = {}
     for number, sizes in enumerate(examples):
         with exemplified(sizes):
             groups.setdefault(int(hint(points)), []).append(number)
     used = [kept[0]] * len(examples)
     variants: list[Variant] = []
-    last: tuple[int, _Candidate] | None = None
+    last: tuple[int, _Candidate, Sizes] | None = None
     for count, group in sorted(groups.items()):
         worst = {one: max(times[number][one] / best[number] for number in group) for one in kept}
         one = min(kept, key=worst.__getitem__)
         for number in group:
             used[number] = one
         if last is None or one is not last[1]:
-            start = 0 if last is None else min(math.isqrt(max(last[0], 1) * count) + 1, count)
+            start = 0
+            if last is not None:
+                before, after = kept.index(last[1]), kept.index(one)
+                some = _some_between(points, last[2], examples[group[0]], between) if last[0] < FEW_POINTS else {}
+                found = {at: ratios(sizes) for at, sizes in some.items() if last[0] < at < count}
+                start = _start(last[0], count, {at: (r[before], r[after]) for at, r in found.items()})
             variants.append(Variant(one.choice, one.example, start))
-        last = count, one
+        last = count, one, examples[group[0]]
     return tuple(variants), used
+
+
+def _some_between(points: Size, low: Sizes, high: Sizes, between: Between) -> dict[int, Sizes]:
+    """Some sizes between two, by the points that they have."""
+    found: dict[int, Sizes] = {}
+    for step in range(1, STEPS_BETWEEN):
+        if (sizes := between(low, high, step / STEPS_BETWEEN)) is not None:
+            with exemplified(sizes):
+                found.setdefault(int(hint(points)), sizes)
+    return dict(sorted(found.items()))
+
+
+def _start(low: int, high: int, ratios: Mapping[int, tuple[float, float]]) -> int:
+    """From how many points on the second of two schedules is used, the first one for ``low`` and the second for ``high``.
+
+    ``ratios`` has for some points between them how much longer each takes than the faster: the largest that counts is to be
+    small. Where nothing tells, it is the middle.
+    """
+    middle = min(math.isqrt(max(low, 1) * high) + 1, high)
+    if not ratios:
+        return middle
+    known = [low, *ratios, high]
+
+    def worst(start: int) -> tuple[float, float]:
+        used = [after if at >= start else before for at, (before, after) in ratios.items()]
+        return max(used), abs(math.log(start / middle))
+
+    return min((*known[1:], middle), key=worst)

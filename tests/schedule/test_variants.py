@@ -238,3 +238,33 @@ def test_rows_that_only_some_sizes_read_in_place_are_copied_at_all():
     assert {kernel.schedule["pack_a"] for kernel in of_any} == {1}
     x = np.random.default_rng(7).standard_normal((3, 1, 703)).astype(np.float32)
     np.testing.assert_allclose(open_one.run({"x": x})["y"], alone.run({"x": x})["y"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "start"),
+    [
+        ({}, 5),  # the middle in factors
+        ({3: (1.3, 1.0), 4: (1.0, 1.0), 6: (1.2, 1.0)}, 3),
+        ({3: (1.0, 1.3), 4: (1.0, 1.2), 6: (1.0, 1.1)}, 8),
+        ({3: (1.0, 1.2), 4: (1.1, 1.0), 6: (1.4, 1.0)}, 4),
+        ({3: (1.0, 1.0), 4: (1.0, 1.0), 6: (1.0, 1.0)}, 5),
+    ],
+)
+def test_the_next_schedule_is_used_from_where_the_largest_ratio_is_least(ratios, start):
+    assert variants._start(2, 8, ratios) == start
+
+
+def test_three_rows_are_no_two_and_one(monkeypatch):
+    """Blocks of eight rows have one of three for the rest; blocks of two read all columns a second time."""
+    weights = {"w": WEIGHTS.reshape(-1)[: 256 * 768].reshape(256, 768)}
+    made = model([node("MatMul", ["x", "w"], ["y"])], [value("x", ["m", 256])], [value("y", None)], weights)
+
+    def block_of_three():
+        exe = gpucomp.compile(made, target="cpu:x86-64-v4", shapes={"x": (gpucomp.Dim("m", 1, 8), 256)})
+        [found] = choices(exe)
+        which = [k for start, k in zip(found.starts, found.kernels, strict=True) if start <= 3][-1]
+        return exe.contents().plan.kernels[which].schedule["mr"]
+
+    assert block_of_three() >= 3
+    monkeypatch.setattr(variants, "FEW_POINTS", 0)
+    assert block_of_three() == 2

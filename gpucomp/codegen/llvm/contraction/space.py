@@ -290,6 +290,9 @@ def _cycles(s: ContractionSchedule, p: ContractionProblem, threads: Sequence[int
 
 FEW_ROWS = 3  # register blocks; with at most so many, two of them have to prefetch the next columns
 REST = 0.25  # measured: one row alone takes 1.2 to 1.4 times as long as in a block of one, with 128 x 128 columns
+# measured on Zen 4: two, three and four blocks of two rows take 1.18, 1.13 and 1.35 times as long as estimated, with 256 x 768
+# columns: each block reads them from the second-level cache again
+AGAIN = 1.2
 OTHER_ROWS = 1.1  # measured: a product with 384 x 1536 columns takes 1.07 to 1.19 times as long with the other number
 
 
@@ -301,6 +304,8 @@ def sharers(rows: int, mr: int) -> int:
 def elsewhere(s: ContractionSchedule, own: ContractionProblem, p: ContractionProblem) -> float:
     """How many times as long as estimated the source that is written for ``own`` takes at ``p``."""
     ratio = OTHER_ROWS if s.ahead and sharers(own.m, s.mr) != sharers(p.m, s.mr) else 1.0
+    if own.m <= s.mr < p.m:
+        ratio *= AGAIN
     if own.m != p.m and p.m % s.mr:  # rows of any number: the last ones go through memory
         ratio *= 1 + REST / -(-p.m // s.mr)
     return ratio
