@@ -134,7 +134,7 @@ def test_results_are_right_on_both_sides_of_a_change(product, monkeypatch):
     [found] = choices(exe)
     x = np.random.default_rng(7).standard_normal((found.starts[1] + 3, K)).astype(np.float32)
 
-    assert len(found.kernels) == variants.MOST
+    assert len(found.kernels) > 1
     for m in (1, 5, found.starts[1] - 1, found.starts[1], len(x)):
         y = exe.run({"x": x[:m]})["y"]
         np.testing.assert_allclose(y, x[:m].astype(np.float64) @ WEIGHTS, rtol=1e-4, atol=1e-3)
