@@ -139,7 +139,8 @@ def test_native_code_finds_the_numbers_that_python_finds(case):
         ]
         steps = max([r.count for r in exe.program.open_plan.at(sizes).repeats], default=1)
         assert abs(moved._expected_ns - expected._expected_ns) <= len(moved.rows.numbers) * steps  # whole nanoseconds
-        if math.frexp(moved._expected_ns)[1] == math.frexp(expected._expected_ns)[1]:
+        known = expected._expected_ns > 1.0  # else it has a trial of its own
+        if known and math.frexp(moved._expected_ns)[1] == math.frexp(expected._expected_ns)[1]:
             assert moved._trial is expected._trial
 
 
