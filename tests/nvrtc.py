@@ -12,6 +12,8 @@ from gpucomp.targets import cuda
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 # where ptxas decides differently; bench.compile_matrix compiles every model's kernels for all of them
 SPREAD = ("sm_75", "sm_80", "sm_90a", "sm_100")
+# engines that no architecture of NVIDIA's has
+OF_OTHER_GPUS = frozenset({"contraction/mali", "contraction/amd", "contraction/simt_pairs", "attention/amd"})
 OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
 
 

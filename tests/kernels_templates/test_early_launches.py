@@ -26,6 +26,7 @@ from testing.launches import in_any_order, launched
 from testing.template_cases import default
 from testing.tolerance import assert_matches
 from tests.cuda_on_cpu.kernel_files import broken
+from tests.nvrtc import OF_OTHER_GPUS
 
 TARGET = cuda.manifest("sm_90a")
 
@@ -78,8 +79,7 @@ def test_whatever_launches_before_leave_is_read_after_they_have_ended(name, play
 
 
 def test_every_engine_of_cuda_is_here():
-    of_other_gpus = {"contraction/mali", "contraction/amd", "contraction/simt_pairs", "attention/amd"}
-    wanted = {title for title in FAMILIES if not title.startswith("cpu")} - of_other_gpus - {"tile_transform"}
+    wanted = {title for title in FAMILIES if not title.startswith("cpu")} - OF_OTHER_GPUS - {"tile_transform"}
     assert wanted == set(KERNELS), "KERNELS in testing/cases/early_launches.py has a kernel for each engine of CUDA"
 
 

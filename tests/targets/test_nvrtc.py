@@ -14,6 +14,7 @@ import pytest
 from gpucomp.errors import DeviceError
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.targets import cuda
+from tests.nvrtc import OF_OTHER_GPUS
 
 ROOT = Path(__file__).parents[2]
 OTHER = "OTHER_NVRTC"  # a folder with an unpacked wheel
@@ -134,7 +135,7 @@ def test_kernels_of_every_engine_compile_with_an_nvrtc_that_does_not_find_its_bu
     assert first == {"compiler": "nvrtc " + VERSION.rpartition(".")[0]}
     assert [e for e in entries if "fault" in e] == []
     for arch in cuda.ARCHITECTURES:
-        lacking = {"contraction/mali", "contraction/amd", "attention/amd", "tile_transform"}
+        lacking = OF_OTHER_GPUS | {"tile_transform"}
         lacking |= {"contraction/wgmma", "attention/wgmma"} if arch != "sm_90a" else set()
         lacking |= {"contraction/tcgen05"} if arch != "sm_100" else set()
         lacking |= {"attention/mma"} if arch == "sm_75" else set()
