@@ -766,6 +766,7 @@ def test_the_cases_are_distinct_kernels_of_all_engines_with_constant_weights_and
         cuda.manifest("sm_90a").features,
         cuda.manifest("sm_100").features,
         opencl.manifest("mali").features,
+        opencl.manifest("gfx1030").features,
         frozenset({"amd", "mfma", "hip"}),
     ]
     reached = {f.title for k in found.values() for features in kinds for f in engines_of(k, features)}
