@@ -55,8 +55,11 @@ class Processor:
         self._strays: list[int] = []
         self._mapped: set[int] = set()
 
-    def call(self, function: int, *arguments: int) -> None:
-        """``function(*arguments)``, all integers or pointers. Raises ``AssertionError`` where it leaves this process's memory."""
+    def call(self, function: int, *arguments: int) -> int:
+        """What ``function(*arguments)`` gives, all integers or pointers, if it gives something.
+
+        Raises ``AssertionError`` where it leaves this process's memory.
+        """
         on_stack = b"".join((a & (1 << 64) - 1).to_bytes(8, "little") for a in arguments[len(ARGUMENTS) :])
         stack = RETURN - PAGE - len(on_stack) // 16 * 16 - 16
         self._uc.mem_write(stack, on_stack)
@@ -68,6 +71,7 @@ class Processor:
             self._uc.emu_start(function, RETURN)
         except UcError as error:
             raise AssertionError(f"{error}; outside memory: {[hex(a) for a in self._strays]}") from error
+        return int(self._uc.reg_read(UC_ARM64_REG_X0))
 
     def _map(self, uc: Uc, _access: int, address: int, size: int, _value: int, _data: object) -> bool:
         # of an access that lies in two pages one may be mapped: to map it again is an error
@@ -107,9 +111,13 @@ def emulated() -> Iterator[None]:
     ) -> None:
         Processor().call(image.address("gc_alone"), table, first, last, context, notes or 0, loops or 0)
 
+    def sizes(image: Image, *given: int) -> int:
+        return Processor().call(image.address("gc_sizes"), *given)
+
     def made(self: Runner, image: Image, *, loops: bool) -> None:
         opened(self, image, loops=loops)
         self.alone = self.brief = partial(alone, image)
+        self.sizes = partial(sizes, image)
         self._help = None
 
     with (
