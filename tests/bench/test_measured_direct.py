@@ -85,12 +85,12 @@ def test_the_option_adds_tables_of_its_own_and_leaves_the_others_alone(tmp_path,
     assert set(json.loads(capsys.readouterr().out)) == {"files", "spaces"}
 
 
-@pytest.mark.parametrize(("device", "least"), [("gfx90878", 1.2), ("gfx906_60", 0.9)])
-def test_bf16_is_predicted_at_its_own_rate(device, least, tmp_path):
-    """Half of f16 on an MI100's matrix cores; as fast on lanes, which widen a value once by a shift."""
+@pytest.mark.parametrize(("device", "least", "most"), [("gfx90878", 1.2, 2), ("gfx906_60", 1.8, 2.3)])
+def test_bf16_is_predicted_at_its_own_rate(device, least, most, tmp_path):
+    """Half of f16 on an MI100's matrix cores; half on an MI50's lanes too, which multiply f16 in pairs."""
     found = direct_of(load(folder_of(tmp_path, [row(d, "X:1.0", db=device) for d in ("FP16", "BF16")]) / "find.csv"), 9)
     ((first, second),) = found.twins[device, "bf16", "f16"]
 
     ratio = predicted_us(device, first.spec) / predicted_us(device, second.spec)
 
-    assert least < ratio < 2 if device == "gfx90878" else least < ratio < 1.1
+    assert least < ratio < most

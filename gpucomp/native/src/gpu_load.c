@@ -56,7 +56,7 @@ static int refuse(const struct gpu_model *own, const struct plan *plan, const st
     return gcrt_gpu_fail(&own->gpu, error, own->by_ptx ? GCRT_OTHER_GPU : GCRT_REFUSED_CODE, what, status);
 }
 
-/* Whether a code object, if it is one, is in its member: HIP is not told the size, it reads up to the end of the sections' table. */
+/* Whether a code object, if it is one, is in its member: HIP reads up to the end of its table of sections, and knows no size. */
 static int is_whole(const struct member *member)
 {
     const uint8_t *at = member->data;
@@ -65,7 +65,7 @@ static int is_whole(const struct member *member)
     if (member->bytes < 64)
         return 0;
     memcpy(&table, at + 40, 8), memcpy(&width, at + 58, 2), memcpy(&number, at + 60, 2);
-    return memcmp(at, "\177ELF", 4) || (table <= member->bytes && (uint64_t)width * number <= member->bytes - table);
+    return memcmp(at, "\177ELF", 4) != 0 || (table <= member->bytes && (uint64_t)width * number <= member->bytes - table);
 }
 
 /* The module of a member, which several kernels may share. PTX must end with a zero byte. */
