@@ -77,6 +77,7 @@ class AnyShapeExecutable(Executable):
         self._of_program: dict[bytes, np.ndarray] = {}  # weights of the program by their digests
         self._shared: WeakValueDictionary[bytes, np.ndarray] = WeakValueDictionary()
         self._digests: WeakKeyDictionary[Executable, dict[str, bytes]] = WeakKeyDictionary()  # of those that never ran
+        self._moving: MovingPrograms | None = None  # for sizes that come and go
         self._fixed = tuple(fixed)
         self._threads_of_a_run = 0
         self._specialiser: Specialiser | None = None
@@ -220,8 +221,8 @@ class AnyShapeExecutable(Executable):
             exe.used = True
             return exe.run_checked(known[0], how)
         if known is not None and self._specialiser is None and isinstance(self.program, OpenProgram):
-            found = self._moving.run(*known, how)
-            if found is not None:
+            moving = self._moving or self._new_moving(self.program)
+            if (found := moving.run(*known, how)) is not None:
                 return found
         sizes, arrays = self._sized(inputs, how.stream)
         specialiser = self._specialiser
@@ -241,12 +242,11 @@ class AnyShapeExecutable(Executable):
             return run(exe)
         return specialised_run(entry, specialiser, lambda: self._opened_at(sizes), run)
 
-    @cached_property
-    def _moving(self) -> MovingPrograms:
+    def _new_moving(self, program: OpenProgram) -> MovingPrograms:
         from gpucomp.runtime.moving import MovingPrograms  # which imports a processor's program
 
-        assert isinstance(self.program, OpenProgram)
-        return MovingPrograms(self.program, self._shapes, self._inputs)
+        self._moving = MovingPrograms(program, self._shapes, self._inputs)
+        return self._moving
 
     @takes_a_feed
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:

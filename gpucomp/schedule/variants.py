@@ -151,17 +151,20 @@ def variants_of(
     if not examples or not all(map(math.isfinite, best)):
         return None
     kept = _fewest(candidates, times, best)
-
-    def ratios(sizes: Sizes) -> list[float]:
-        """Of each of ``kept``, the time at ``sizes`` over the least of theirs."""
-        with exemplified(sizes):
-            problem, us = family.problem(kernel), _model(example_of(kernel), target)
-            taken = [us(family, problem, one.schedule) * one.at(family, problem) for one in kept]
-        return [us / min(taken) if math.isfinite(min(taken)) else 1.0 for us in taken]
-
+    ratios = partial(_ratios, kernel, family, kept, target)
     variants, used = _table(points, kept, examples, times, best, between, ratios)
     regrets = tuple((e, t[one] / b) for e, t, one, b in zip(examples, times, used, best, strict=True))
     return Variants(kernel, points, variants, regrets)
+
+
+def _ratios(
+    kernel: Kernel, family: Family, kept: Sequence[_Candidate], target: Target, sizes: Sizes
+) -> Sequence[float]:
+    """Of each of ``kept``, the predicted time at ``sizes`` over the least of theirs."""
+    with exemplified(sizes):
+        problem, us = family.problem(kernel), _model(example_of(kernel), target)
+        taken = [us(family, problem, one.schedule) * one.at(family, problem) for one in kept]
+    return [one / min(taken) if math.isfinite(min(taken)) else 1.0 for one in taken]
 
 
 def _is_of_engine(kernel: Kernel, family: Family, sizes: Sizes, target: Target) -> bool:

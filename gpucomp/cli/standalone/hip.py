@@ -4,7 +4,6 @@ It needs ROCm, or HIP's runtime library with clang and lld of 18 or newer.
 """
 
 import ctypes
-import os
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +13,7 @@ from typing import Any
 import common
 import numpy as np
 
-ROCM = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
+ROCM = Path("/opt/rocm")  # where ROCm is by default; what is in the paths of the system is found too
 
 
 def library() -> ctypes.CDLL:
@@ -23,7 +22,7 @@ def library() -> ctypes.CDLL:
             return ctypes.CDLL(str(name))
         except OSError:
             continue
-    raise SystemExit(f"libamdhip64.so was not found: install ROCm's HIP runtime, or set ROCM_PATH (now {ROCM})")
+    raise SystemExit("libamdhip64.so was not found: install ROCm's HIP runtime, or add its folder to LD_LIBRARY_PATH")
 
 
 hip = library()
