@@ -64,6 +64,7 @@ class AnyShapeExecutable(Executable):
         fixed: Fixed = (),
     ) -> None:
         self._target, self._shapes, self._make = target, shapes, make
+        self._kind = target.partition(":")[0]
         self.program = program
         states = program.open_plan.plan.states if isinstance(program, OpenProgram) else ()
         kept = {name for one in states for name in (one.input, one.output)}
@@ -220,8 +221,9 @@ class AnyShapeExecutable(Executable):
         if known is not None and (exe := self._ready.get(known[1])) is not None:
             exe.used = True
             return exe.run_checked(known[0], how)
-        if known is not None and self._specialiser is None and isinstance(self.program, OpenProgram):
-            moving = self._moving or self._new_moving(self.program)
+        opened = self.program if self._kind == "cpu" and self._specialiser is None else None
+        if known is not None and isinstance(opened, OpenProgram):
+            moving = self._moving or self._new_moving(opened)
             if (found := moving.run(*known, how)) is not None:
                 return found
         sizes, arrays = self._sized(inputs, how.stream)
@@ -264,7 +266,7 @@ class AnyShapeExecutable(Executable):
     def with_states(
         self, inputs: Mapping[str, object], held: States, stream: Any = None
     ) -> tuple[Executable, dict[str, Any], tuple[int, ...]]:
-        arrays = checked_inputs(inputs, self._inputs, kind=self._target.partition(":")[0], stream=stream)
+        arrays = checked_inputs(inputs, self._inputs, kind=self._kind, stream=stream)
         given = {name: array.shape for name, array in arrays.items()}
         found = self._shapes.sizes(given)
         # only growing dimensions have other sizes than before?
@@ -333,7 +335,7 @@ class AnyShapeExecutable(Executable):
         if self._shapes.unlisted:
             others = {name: value for name, value in inputs.items() if self._is_of_container(name)}
             given = {name: value for name, value in inputs.items() if name not in others}
-        arrays = checked_inputs(given, self._inputs, kind=self._target.partition(":")[0], stream=stream)
+        arrays = checked_inputs(given, self._inputs, kind=self._kind, stream=stream)
         sizes = self._shapes.sizes({name: array.shape for name, array in arrays.items()})
         return {name: sizes[name] for name in self.dims}, {**arrays, **others}
 

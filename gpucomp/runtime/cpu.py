@@ -222,9 +222,7 @@ class CpuProgram:
             known.get(k) or _Argument(k, name_of.get(k, ""), self._buffers[k], places, launches.late.get(k))
             for k, places in launches.rows.moving.items()
         ]
-        self._used: list[_Argument] = used
-        self._written = [one for one in used if one.buffer.kind != INPUT]
-        self._read = [one for one in used if one.buffer.kind == INPUT]
+        self._use(used)
         for one in self._read:
             one.name = one.buffer.name
         self._copied = [k for k in form.inputs if k not in launches.rows.moving]
@@ -239,6 +237,11 @@ class CpuProgram:
         self._tick = 0.0
         self._epoch = 0
         _programs.add(self)
+
+    def _use(self, arguments: list[_Argument]) -> None:
+        self._used = arguments
+        self._written = [one for one in arguments if one.buffer.kind != INPUT]
+        self._read = [one for one in arguments if one.buffer.kind == INPUT]
 
     def _expect(self, shared_ns: float) -> None:
         """Decide by how many threads a run is, of which the largest segment has ``shared_ns`` of work."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.artifact.plan import INPUT
 from gpucomp.ir.dims import OpenShapes
 from gpucomp.runtime.cpu import EPOCHS, SMALLEST_SHARED_NS, CpuProgram
 from gpucomp.runtime.inputs import TensorSpec, fits
@@ -44,9 +43,7 @@ class MovingProgram(CpuProgram):
         self._words = steps.words.copy()
         self._read_words = self._words.data  # faster than the array, for one word
         self._extents = Struct(f"{sum(steps.ranks)}q")
-        self._used = [copy.copy(argument) for argument in self._used]  # others may share those of a fixed shape
-        self._written = [argument for argument in self._used if argument.buffer.kind != INPUT]
-        self._read = [argument for argument in self._used if argument.buffer.kind == INPUT]
+        self._use([copy.copy(argument) for argument in self._used])  # others may share those of a fixed shape
         outputs = {argument.position: argument for argument in self._written}
         self._varying = [(outputs[k], *where) for k, where in steps.outputs.items() if k in outputs]
         self._late = [(a, steps.late[a.position]) for a in self._used if a.position in steps.late]
@@ -108,7 +105,7 @@ class MovingPrograms:
     def __init__(self, program: OpenProgram, shapes: OpenShapes, inputs: tuple[TensorSpec, ...]) -> None:
         self._program, self._shapes, self._inputs = program, shapes, inputs
         plan = program.open_plan.plan
-        self._able = plan.kind == "cpu" and not plan.input_containers and not plan.output_containers
+        self._able = not plan.input_containers and not plan.output_containers
         self._steps: SizeSteps | None = None
 
     def run(self, arrays: Mapping[str, np.ndarray], shapes: Shapes, how: Options) -> dict[str, Any] | None:

@@ -164,7 +164,8 @@ def _ratios(
     with exemplified(sizes):
         problem, us = family.problem(kernel), _model(example_of(kernel), target)
         taken = [us(family, problem, one.schedule) * one.at(family, problem) for one in kept]
-    return [one / min(taken) if math.isfinite(min(taken)) else 1.0 for one in taken]
+    least = min(taken)
+    return [one / least if math.isfinite(least) else 1.0 for one in taken]
 
 
 def _is_of_engine(kernel: Kernel, family: Family, sizes: Sizes, target: Target) -> bool:
@@ -348,10 +349,9 @@ def _start(low: int, high: int, ratios: Mapping[int, tuple[float, float]]) -> in
     middle = min(math.isqrt(max(low, 1) * high) + 1, high)
     if not ratios:
         return middle
-    known = [low, *ratios, high]
 
     def worst(start: int) -> tuple[float, float]:
         used = [after if at >= start else before for at, (before, after) in ratios.items()]
         return max(used), abs(math.log(start / middle))
 
-    return min((*known[1:], middle), key=worst)
+    return min((*ratios, high, middle), key=worst)

@@ -87,8 +87,8 @@ inline int gc_exponent(float x, int least) {
   return __builtin_ilogbf(x) < least ? least : __builtin_ilogbf(x);
 }
 
-// 16-bit floats of CDNA3 and CDNA4: eight products and the sum so far, to 24 fractional bits of the largest product (products cut off) and
-// then of the larger of both (rounded down), and rounded once.
+// 16-bit floats of CDNA3 and CDNA4: eight products and the sum so far, to 24 fractional bits of the largest product (products
+// cut off) and then of the larger of both (rounded down), and rounded once.
 template <int least>
 inline float gc_added_at_once(const float* a, const float* b, float c, int count) {
   double products[8], naive = c, sum = 0.0;

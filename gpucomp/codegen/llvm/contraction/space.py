@@ -130,10 +130,13 @@ def problem(kernel: Kernel[Contraction]) -> ContractionProblem:
     )
 
 
+@lru_cache(maxsize=512)
 def in_general(kernel: Kernel[Contraction], p: ContractionProblem) -> ContractionProblem:
     """``p`` without rows that can be read in place at its sizes alone, such as where a border of the image is not reached."""
+    if p.form != FORMS.index("gemm") or p.lines:
+        return p
     ops, dtype = operands_of(kernel, 1), kernel.body.acc.dtype
-    if p.form != FORMS.index("gemm") or p.lines or rows_in_place(ops, dtype) is not None:
+    if rows_in_place(ops, dtype) is not None:
         return p
     return p.replace(rows=COPIED, run=GATHERED if is_gathered(ops, dtype) else p.k)
 
