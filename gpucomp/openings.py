@@ -108,7 +108,9 @@ def open_plan(
         for k in plan.kernels
     )
     repeats = tuple(
-        replace(r, count=told(r.count), advances=tuple(tuple(map(told, row)) for row in r.advances))
+        replace(
+            r, count=told(r.count), after=told(r.after), advances=tuple(tuple(map(told, row)) for row in r.advances)
+        )
         for r in plan.repeats
     )
     states = tuple(replace(one, rows=told(one.rows)) for one in plan.states)

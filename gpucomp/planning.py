@@ -173,8 +173,9 @@ class _Builder:
         if self.open is None or number < self.open.number + self.open.step.length:
             return
         if self.open.advances:
-            advances = tuple(self.open.advances)
-            self.repeats.append(Repeat(self.open.first, len(self.launches), self.open.step.count, advances))
+            step, advances = self.open.step, tuple(self.open.advances)
+            own = Repeat(self.open.first, len(self.launches), step.count, advances, step.before, step.after)
+            self.repeats.append(own)
         self.open = None
 
     def _launch(self, number: int, step: Step) -> Launch:

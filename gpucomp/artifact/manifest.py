@@ -270,8 +270,11 @@ _REPEAT = _record(
         "last": _integer(0, 10_000_000),
         "count": _sized(_integer(0, MAX_COUNT)),
         "advances": _list(_list(_sized(_integer(-MAX_SIZE, MAX_SIZE)), most=MAX_REPEATED_ARGUMENTS)),
+        "before": _integer(0, MAX_COUNT),
+        "after": _sized(_integer(0, MAX_COUNT)),
     },
     Repeat,
+    later=("before", "after"),
 )
 _STATE = _record(
     {
@@ -334,7 +337,10 @@ def without_places(plan: Plan) -> Plan:
         return 0 if isinstance(n, Place) else n
 
     buffers = (replace(b, shape=tuple(map(plain, b.shape))) for b in plan.buffers)
-    repeats = (replace(r, count=0, advances=tuple(tuple(map(plain, row)) for row in r.advances)) for r in plan.repeats)
+    repeats = (
+        replace(r, count=0, advances=tuple(tuple(map(plain, row)) for row in r.advances), before=0, after=0)
+        for r in plan.repeats
+    )
     kernels = (replace(k, tensor_maps=()) if k.tensor_maps else k for k in plan.kernels)
     return replace(plan, buffers=tuple(buffers), kernels=tuple(kernels), repeats=tuple(repeats))
 
@@ -436,7 +442,7 @@ def _check_repeats(plan: Plan) -> None:
         if not end <= repeat.first < repeat.last <= len(plan.launches):
             _refuse(where, f"launches {repeat.first} to {repeat.last} do not exist, or are in another loop")
         end = repeat.last
-        launches = plan.launches[repeat.first : repeat.last]
+        launches, steps = plan.launches[repeat.first : repeat.last], repeat.before + repeat.count + repeat.after
         if [len(a) for a in repeat.advances] != [len(launch.args) for launch in launches]:
             _refuse(where, "one number expected for each argument of each launch")
         if any(launch.kernel < 0 for launch in launches):
@@ -444,10 +450,8 @@ def _check_repeats(plan: Plan) -> None:
         for launch, advances in zip(launches, repeat.advances, strict=True):
             for position, advance in zip(launch.args, advances, strict=True):
                 buffer = plan.buffers[position]
-                if repeat.count * abs(advance) > buffer.nbytes:
-                    _refuse(
-                        where, f"{repeat.count} times {advance} bytes of buffer {quote(buffer.name)} of {buffer.nbytes}"
-                    )
+                if steps * abs(advance) > buffer.nbytes:
+                    _refuse(where, f"{steps} times {advance} bytes of buffer {quote(buffer.name)} of {buffer.nbytes}")
 
 
 def data_of(plan: Plan) -> dict[str, object]:

@@ -159,15 +159,17 @@ class OpenPlan:
         def plain(n: Any) -> Any:
             return numbers[n.number] if isinstance(n, Place) else n
 
-        count, advances = plain(repeat.count), tuple(tuple(map(plain, row)) for row in repeat.advances)
-        if not 0 <= count <= MOST_STEPS:
-            raise damaged(f"{count} steps of a loop at {dict(sizes)}")
+        count, after = plain(repeat.count), plain(repeat.after)
+        advances = tuple(tuple(map(plain, row)) for row in repeat.advances)
+        if not (0 <= count <= MOST_STEPS and 0 <= after <= MOST_STEPS):
+            raise damaged(f"{count} steps of a loop and {after} after it at {dict(sizes)}")
+        steps = repeat.before + count + after
         for launch, row in zip(self.plan.launches[repeat.first : repeat.last], advances, strict=True):
             for position, advance in zip(launch.args, row, strict=True):
-                if count * abs(advance) > nbytes[position]:
+                if steps * abs(advance) > nbytes[position]:
                     name = self.plan.buffers[position].name
-                    raise damaged(f"a loop of {count} steps leaves buffer {name!r} at {dict(sizes)}")
-        return Repeat(repeat.first, repeat.last, count, advances)
+                    raise damaged(f"a loop of {steps} steps leaves buffer {name!r} at {dict(sizes)}")
+        return Repeat(repeat.first, repeat.last, count, advances, repeat.before, after)
 
     @cached_property
     def _template(self) -> _Template:

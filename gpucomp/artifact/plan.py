@@ -95,18 +95,22 @@ class Repeat:
     """Launches ``first .. last - 1`` run in this order ``count`` times.
 
     ``advances`` has a tuple for each launch: by how many bytes each argument advances with every step. A step whose
-    argument advances by -n bytes begins n bytes before the one before it; the first one begins ``count - 1`` times n bytes
-    after the beginning of the buffer.
+    argument advances by -n bytes begins n bytes before the one before it.
+
+    Other loops run ``before`` steps before them, and ``after`` steps after them, on the same buffers. The first step of all
+    works at the beginning of a buffer, or as many times n bytes after it as steps follow.
     """
 
     first: int
     last: int
     count: int
     advances: tuple[tuple[int, ...], ...]
+    before: int = 0
+    after: int = 0
 
     def start(self, advance: int) -> int:
         """Where an argument with this ``advance`` begins in the first step, in bytes from the beginning of its buffer."""
-        return max(-advance, 0) * max(self.count - 1, 0)
+        return advance * self.before if advance > 0 else -advance * max(self.count - 1 + self.after, 0)
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,16 @@ class LaunchRow:
 
 @dataclass(frozen=True)
 class LoopRow:
-    """Rows ``first .. last - 1`` run ``count`` times. Their advances begin at ``advances``."""
+    """Rows ``first .. last - 1`` run ``count`` times, in other loops ``before`` and ``after`` that.
+
+    Their advances begin at ``advances``.
+    """
 
     first: int
     last: int
     count: int
+    before: int
+    after: int
     advances: int
     shared: bool
     turns: bool
@@ -174,7 +179,8 @@ def rows_of(
         first = row_of[repeat.first]
         span = slice(first, first + repeat.last - repeat.first)
         loop = loop_of(example, known, first, costs[span], tasks[span], nbytes, example.cache_bytes)
-        loops.append(LoopRow(loop.first, loop.last, number(repeat.count), len(advances), not loop.alone, loop.turns))
+        steps = number(repeat.count), repeat.before, number(repeat.after)
+        loops.append(LoopRow(loop.first, loop.last, *steps, len(advances), not loop.alone, loop.turns))
         for launched, moves in zip(rows[span], repeat.advances, strict=True):
             still = [0] * (launched.count - len(moves))
             advances += [number(advance) for advance in chain(moves, still)]

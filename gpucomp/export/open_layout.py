@@ -44,6 +44,7 @@ def open_layout_of(
     arguments, rows, loops, advances = rows_of(plan, example, launched, places.of, numbers.of)
     for loop in loops:
         numbers.require(loop.count, 0, (1 << 31) - 1)
+        numbers.require(loop.after, 0, (1 << 31) - 1)
     variants, choices, given = variants_of(numbers, opened, [row.kernel for row in rows])
     offsets, arenas = placed(numbers, opened)
     arena = numbers.total([begin, numbers.least(arenas)])

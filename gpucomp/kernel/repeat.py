@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, islice
+from itertools import accumulate, count, islice
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import Load, walk
 from gpucomp.expr.simplify import flatten
-from gpucomp.ir.graph import Constant, Graph, Input, Value, input_value
+from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, input_value
 from gpucomp.kernel.body import Loops
 from gpucomp.kernel.grouping import MAX_STORES
 from gpucomp.kernel.ir import Kernel
@@ -56,38 +56,63 @@ def separate(body: Graph) -> Graph:
 
 
 def _loop(step: Step, lower: LowerBody) -> Iterator[Step]:
+    """The loop of an ``ops.Repeat``. A first step that differs is a loop before the others, which works on the same memory."""
     node, place = step.nodes[0], step.name.partition("_")[0]
-    states, scans = node.attrs["states"], node.attrs["scans"]
-    body = separate(node.attrs["body"])
-    inside = list(lower(body))
-    if unfit := next((s for s in inside if not isinstance(s, KernelStep)), None):
-        raise UnsupportedError(
-            f"{unfit.nodes[0].op} in a loop runs on the host, which is not supported", code="GPC4007"
-        )
-    bound: dict[Value, tuple[Value, int]] = {}
-    for k, value in enumerate(body.inputs):
-        if k < states:
-            bound[value] = node[k], 0
-        elif k < states + scans:
-            backward = node.attrs["reverse"][k - states]
-            bound[value] = node.inputs[k], -value.type.nbytes if backward else value.type.nbytes
-        else:
-            bound[value] = node.inputs[k], 0
-    for k, value in enumerate(body.outputs[states:]):
-        backward = node.attrs["out_reverse"][k]
-        bound[value] = node[states + k], -value.type.nbytes if backward else value.type.nbytes
+    first, total = node.attrs.get("first"), node.attrs["count"]
+    bodies = [node.attrs["body"]] if first is None else [first, node.attrs["body"]]
+    loops = [_Body(node, body, lower) for body in map(separate, bodies)]
     initial: dict[Value, list[Value]] = {}
-    for k in range(states):
-        initial.setdefault(node.inputs[k], []).append(node[k])
+    for k in range(node.attrs["states"]):
+        if loops[0].reads(k):
+            initial.setdefault(node.inputs[k], []).append(node[k])
     for k, (value, targets) in enumerate(initial.items()):
         yield from _copies(f"{place}_begin{k}", value, targets)
-    for k, (old, new) in enumerate(zip(body.inputs[:states], body.outputs[:states], strict=True)):
-        if is_in_place(inside, old, new):
-            bound[new] = node[k], 0
-        else:
-            inside += _copies(f"{place}_state{k}", new, [node[k]])
-    yield RepeatStep(step.name, node, step.why, node.attrs["count"], len(inside), bound)
-    yield from (replace(s, name=f"{place}_{n:02}_{s.name.partition('_')[2]}") for n, s in enumerate(inside))
+    numbers = count()
+    for before, loop in enumerate(loops):
+        inside, bound = loop.steps(place)
+        is_last = loop is loops[-1]
+        steps, after = (total - before, 0) if is_last else (1, total - 1)
+        name = f"{place}_rest" if before else step.name
+        yield RepeatStep(name, node, step.why, steps, len(inside), bound, before, after)
+        yield from (replace(s, name=f"{place}_{next(numbers):02}_{s.name.partition('_')[2]}") for s in inside)
+
+
+class _Body:
+    """The steps of a loop's body, bound to the memory of the operands and results of ``node``."""
+
+    def __init__(self, node: Node, body: Graph, lower: LowerBody) -> None:
+        self._node, self._body = node, body
+        self._inside = list(lower(body))
+        if unfit := next((s for s in self._inside if not isinstance(s, KernelStep)), None):
+            raise UnsupportedError(
+                f"{unfit.nodes[0].op} in a loop runs on the host, which is not supported", code="GPC4007"
+            )
+
+    def reads(self, state: int) -> bool:
+        return any(self._body.inputs[state] in step.inputs for step in self._inside)
+
+    def steps(self, place: str) -> tuple[list[Step], dict[Value, tuple[Value, int]]]:
+        """The steps, with copies of states that are not updated in place, and the memory of the body's values."""
+        node, body, states = self._node, self._body, self._node.attrs["states"]
+        scans, inside = node.attrs["scans"], self._inside.copy()
+        bound: dict[Value, tuple[Value, int]] = {}
+        for k, value in enumerate(body.inputs):
+            if k < states:
+                bound[value] = node[k], 0
+            elif k < states + scans:
+                backward = node.attrs["reverse"][k - states]
+                bound[value] = node.inputs[k], -value.type.nbytes if backward else value.type.nbytes
+            else:
+                bound[value] = node.inputs[k], 0
+        for k, value in enumerate(body.outputs[states:]):
+            backward = node.attrs["out_reverse"][k]
+            bound[value] = node[states + k], -value.type.nbytes if backward else value.type.nbytes
+        for k, (old, new) in enumerate(zip(body.inputs[:states], body.outputs[:states], strict=True)):
+            if is_in_place(inside, old, new):
+                bound[new] = node[k], 0
+            else:
+                inside += _copies(f"{place}_state{k}", new, [node[k]])
+        return inside, bound
 
 
 def _copies(name: str, source: Value, targets: Sequence[Value]) -> Iterator[KernelStep]:

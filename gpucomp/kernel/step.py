@@ -56,11 +56,15 @@ class RepeatStep(HostStep):
 
     ``bound`` maps values of the body to values outside, whose memory they share: a part of it that advances by so many
     bytes with every step. A negative number starts at the end.
+
+    Other loops run ``before`` steps before them, and ``after`` steps after them, on the same memory.
     """
 
     count: int = 0
     length: int = 0
     bound: Mapping[Value, tuple[Value, int]] = field(default_factory=dict)
+    before: int = 0
+    after: int = 0
 
 
 Step = KernelStep | HostStep

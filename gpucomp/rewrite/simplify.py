@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.ir.graph import Node, Value, constant
+from gpucomp.ir.graph import Node, Value, constant, constant_value
 from gpucomp.ir.size import is_zero
-from gpucomp.rewrite.match import UNARY, is_constant, is_number, keeps_type, splat
+from gpucomp.rewrite.match import UNARY, either_way, is_constant, is_number, keeps_type, like, splat
 from gpucomp.rewrite.rule import Uses, rule
 
 # powers and quotients ----------------------------------------------------------------------------------------
@@ -215,7 +215,28 @@ def reduce_repeated(node: Node) -> Value | None:
     return None
 
 
+@rule(ops.MatMul)
+def multiply_zeros(node: Node) -> Value | None:
+    """matmul(0, c)  ->  0, matmul(c, 0)  ->  0, for a constant c without infinities and NaN"""
+    for zeros, other in either_way(node):
+        if splat(zeros) == 0 and (array := constant_value(other)) is not None:
+            finite = array.dtype.kind in "iu" or np.isfinite(array.astype(np.float64, copy=False)).all()
+            return ops.Expand(like(0, node[0]), shape=node.types[0].shape) if finite else None
+    return None
+
+
+@rule(ops.Slice, ops.Reshape, ops.Transpose)
+def move_repeated(node: Node) -> Value | None:
+    """slice(expand(c))  ->  expand(c), for a constant c of one element; the same for reshape and transpose"""
+    match node.inputs[0]:
+        case Value(ops.Expand, (x,)) if is_constant(x) and x.type.size == 1:
+            return ops.Expand(ops.Reshape(x, shape=()), shape=node.types[0].shape)
+    return None
+
+
 RULES = (
+    multiply_zeros,
+    move_repeated,
     square,
     cube,
     inverse_power,

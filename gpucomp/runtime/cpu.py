@@ -172,12 +172,8 @@ class CpuProgram:
         filled = {position: numbers_of(sized.buffer(position)) for position in self._launches.rows.filled}
         for position, array in filled.items():
             made._memory[position] = array
-        launches = self._launches.at(sized, self._kept, filled)
-        if launches is None:
-            image = self._runner.image if self._runner is not None else None
-            launches = Launches(sized.plan, image, self._kept | filled, self.threads)
-        made._launches = launches
-        if any(segment.host is not None for segment in launches.segments):
+        made._launches = self._launches.at(sized, self._kept, filled)
+        if any(segment.host is not None for segment in made._launches.segments):
             check_host(sized.plan)
         made._finish(self)
         return made

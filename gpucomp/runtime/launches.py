@@ -71,7 +71,7 @@ class Rows:
         moving = (k for k, kind in enumerate(kinds) if kind in (INPUT, OUTPUT))
         self.moving = {k: np.array(self.places.get(k, []), np.int64) for k in moving}
         row_of = {number: row for row, number in enumerate(numbers)}
-        self.loops = [(row_of[r.first], row_of[r.last - 1] + 1) for r in plan.repeats if r.first in row_of]
+        self.loops = [(row_of[r.first], row_of[r.last - 1] + 1) for r in plan.repeats]
 
     @cached_property
     def costs(self) -> Costs:
@@ -87,6 +87,14 @@ class Rows:
             ]
             self._buffers_in[first, last] = np.array(found, np.int64)
         return self._buffers_in[first, last]
+
+    def wanted(self, tasks: Sequence[int], repeats: Sequence[Repeat]) -> list[int]:
+        """``tasks`` of each row. The native runner takes a loop of no steps for one step, in which there is nothing to do."""
+        found = list(tasks)
+        for (first, last), repeat in zip(self.loops, repeats, strict=True):
+            if not repeat.count:
+                found[first:last] = [0] * (last - first)
+        return found
 
     def advancing(self, repeats: Sequence[Repeat]) -> set[int]:
         """The buffers that advance with the steps of a loop, at some sizes: an advance may be a ``Place``."""
@@ -126,11 +134,10 @@ class Launches:
 
     def __init__(self, plan: Plan, image: Image | None, memory: Mapping[int, np.ndarray], threads: int) -> None:
         """``memory`` is that of buffers whose address never changes, and that of numbers."""
-        counts = plan.counts()
-        numbers = [n for n, launch in enumerate(plan.launches) if launch.kernel >= 0 and counts[n]]
+        numbers = [n for n, launch in enumerate(plan.launches) if launch.kernel >= 0]
         self.rows = rows = Rows(plan, numbers, image)
         kernels = [plan.kernels[k] for k in rows.kernels]
-        tasks = [kernel.groups[0] for kernel in kernels]
+        tasks = rows.wanted([kernel.groups[0] for kernel in kernels], plan.repeats)
         codes = [rows.codes[kernel.name] for kernel in kernels]
         self.table = Table(list(zip(codes, rows.counts, tasks, strict=True)), threads)
         nbytes = [b.nbytes for b in plan.buffers]
@@ -143,18 +150,16 @@ class Launches:
         told = [kernel.numbers for kernel in plan.kernels]
         self._give([n for one in told for n in one], np.cumsum([0, *map(len, told)]))
 
-    def at(self, sized: Sized, memory: Mapping[int, np.ndarray], filled: Mapping[int, np.ndarray]) -> Launches | None:
-        """The launches of the same plan at other sizes; ``None`` if a loop has no steps, here or there.
+    def at(self, sized: Sized, memory: Mapping[int, np.ndarray], filled: Mapping[int, np.ndarray]) -> Launches:
+        """The launches of the same plan at other sizes.
 
         ``memory`` is as for the constructor, without the numbers, which are in ``filled``.
         """
         rows = self.rows
-        if len(rows.loops) != len(sized.repeats) or not all(repeat.count for repeat in sized.repeats):
-            return None
         made = object.__new__(Launches)
         made.rows = rows
         kernels = [sized.chosen[k] for k in rows.kernels]
-        tasks = sized.first_groups(kernels)
+        tasks = rows.wanted(sized.first_groups(kernels), sized.repeats)
         made.table = self.table.with_tasks(tasks)
         for choice in sized.choices:
             code = rows.codes[sized.form.kernels[sized.chosen[choice.kernel]].name]
@@ -190,20 +195,19 @@ class Launches:
         self.starts = np.zeros(rows.size, np.uint64)
         self.late: dict[int, np.ndarray] = {}
         self.loops: list[Loop] = []
-        repeats = [repeat for repeat in plan.repeats if repeat.count]
         advances = {
             first + k: row
-            for (first, _), repeat in zip(rows.loops, repeats, strict=True)
+            for (first, _), repeat in zip(rows.loops, plan.repeats, strict=True)
             for k, row in enumerate(repeat.advances)
         }
         costs = rows.costs.of(nbytes, tasks, advances)
-        for (first, last), repeat in zip(rows.loops, repeats, strict=True):
+        for (first, last), repeat in zip(rows.loops, plan.repeats, strict=True):
             loop = loop_of(
                 rows.plan, repeat, first, costs[first:last], tasks[first:last], nbytes, processor.second_cache()
             )
             self.loops.append(loop)
-            moved = np.array([a for row in repeat.advances for a in row], np.int64)
-            self.starts[rows.buffers_in(first, last)] = np.maximum(-moved, 0) * max(repeat.count - 1, 0)
+            starts = [repeat.start(advance) for row in repeat.advances for advance in row]
+            self.starts[rows.buffers_in(first, last)] = np.array(starts, np.uint64)
             costs[first:last] *= 0 if loop.alone else repeat.count
         if self.loops:
             self.late = {k: self.starts[where] for k, where in rows.moving.items() if self.starts[where].any()}

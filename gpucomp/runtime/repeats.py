@@ -129,7 +129,8 @@ class LoopTable:
         words, done = self._words, 0
         for loop in loops:
             at = self._begins[done : done + loop.last - loop.first]
-            for word, number in enumerate((loop.first, loop.last, loop.repeat.count, loop.alone + 2 * loop.turns)):
+            count = max(loop.repeat.count, 1)
+            for word, number in enumerate((loop.first, loop.last, count, loop.alone + 2 * loop.turns)):
                 words[at + word] = number
             done += len(at)
         words[self._advances] = [a for loop in loops for row in loop.repeat.advances for a in row]

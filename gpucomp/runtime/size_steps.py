@@ -119,7 +119,7 @@ class _Writer:
         chosen = self.choose()
         numbers, starts = self.write_numbers()
         loops = [self.read_loop(repeat, nbytes) for repeat in self.plan.plan.repeats]
-        tasks = self.write_table(chosen, numbers, starts, offsets)
+        tasks = self.write_table(chosen, numbers, starts, offsets, loops)
         shared_ns = self.estimate(nbytes, tasks, loops)
         pointers = self.new([0] * len(self.rows.numbers))
         records = [
@@ -312,14 +312,18 @@ class _Writer:
         numbers: int,
         starts: Sequence[int],
         offsets: dict[int, int],
+        loops: Sequence[_Loop],
     ) -> list[int]:
         """Write into the table of launches. What it returns are the tasks of each launch."""
         rows, kernels, zero = self.rows, self.plan.plan.kernels, self.constant(0)
         tasks, before = [], []
+        any_step = {row: loop.any_step for loop in loops for row in loop.rows}
         for row, kernel in enumerate(rows.kernels):
             which, variants = chosen.get(kernel, (zero, (kernel,)))
             groups: list[Any] = [kernels[k].groups[0] for k in variants]
             tasks.append(self._of(which, [self.at(n) for n in groups]))
+            if (wanted := any_step.get(row)) is not None:
+                tasks[-1] = self.do(op.ADD_PRODUCT, tasks[-1], wanted)
             before.append(self._of(which, [self.constant(8 * starts[k]) for k in variants]))
             self.do(op.STORE, tasks[-1], to=ENTRY_WORDS * row + TASKS)
             if len(variants) > 1:
@@ -338,15 +342,21 @@ class _Writer:
     def read_loop(self, repeat: Repeat, nbytes: Sequence[int]) -> _Loop:
         """Write what the native runner is told of a loop, as ``repeats.LoopTable`` does, but who runs it."""
         form, rows = self.plan.plan, self.rows
-        count = self.at(repeat.count)
-        self.within(count, 1, MOST_STEPS)
-        before_last = self.plus(count, self.constant(-1))
-        found = _Loop(range(rows.numbers.index(repeat.first), rows.numbers.index(repeat.last - 1) + 1), count)
+        zero, one, before = self.constant(0), self.constant(1), self.constant(repeat.before)
+        told, after = self.at(repeat.count), self.at(repeat.after)
+        self.within(told, 0, MOST_STEPS)
+        self.within(after, 0, MOST_STEPS)
+        following = self.plus(told, after)
+        steps, following = self.plus(following, before), self.plus(following, self.constant(-1))
+        following = self.do(op.GREATEST, following, zero)
+        any_step = self.do(op.LEAST, told, one) if isinstance(repeat.count, Place) else None
+        count = self.do(op.GREATEST, told, one)
+        found = _Loop(range(rows.numbers.index(repeat.first), rows.numbers.index(repeat.last - 1) + 1), count, any_step)
         held = set[int]()
         for row, advances in zip(found.rows, repeat.advances, strict=True):
             args = form.launches[rows.numbers[row]].args
             record = self.new([found.rows.start, found.rows.stop, 0, 0, rows.counts[row], *[0] * rows.counts[row]])
-            self.plus(count, self.constant(0), to=record + COUNT)
+            self.plus(count, zero, to=record + COUNT)
             found.records.append(record)
             found.moved.append({})
             for k, (position, advance) in enumerate(zip(args, advances, strict=True)):
@@ -354,15 +364,16 @@ class _Writer:
                     held.add(position)
                     continue
                 by = self.at(advance)
-                self.plus(by, self.constant(0), to=record + ADVANCES + k)
+                self.plus(by, zero, to=record + ADVANCES + k)
                 back = self.do(op.ADD_PRODUCT, by, self.constant(-1))
                 found.moved[-1][position] = self.do(op.GREATEST, by, back)
-                reach = self.do(op.ADD_PRODUCT, found.moved[-1][position], count)
-                self.do(op.WITHIN, reach, self.constant(0), nbytes[position])
-                if isinstance(advance, Place) or advance < 0:
-                    lag = self.do(op.GREATEST, back, self.constant(0))
-                    self.starts[rows.begins[row] + k] = self.do(op.ADD_PRODUCT, lag, before_last)
-        total = self.constant(0)
+                reach = self.do(op.ADD_PRODUCT, found.moved[-1][position], steps)
+                self.do(op.WITHIN, reach, zero, nbytes[position])
+                if isinstance(advance, Place) or advance < 0 or repeat.before:
+                    lag, lead = self.do(op.GREATEST, back, zero), self.do(op.GREATEST, by, zero)
+                    start = self.do(op.ADD_PRODUCT, lead, before)
+                    self.starts[rows.begins[row] + k] = self.do(op.ADD_PRODUCT, lag, following, start)
+        total = zero
         for position in held:
             total = self.plus(nbytes[position], total)
         found.turns = self.do(op.LESS, self.constant(processor.second_cache()), total)
@@ -405,12 +416,14 @@ class _Writer:
 class _Loop:
     """A loop of the plan: its rows in the table, the places of its count and of what each row is told of it.
 
+    any_step  the place of 1, or of 0 if no step runs; ``None`` where one always does
     moved   for each row, the places of the bytes that a step uses of the buffers that advance
     turns   the place of whether odd steps go backwards
     """
 
     rows: range
     count: int
+    any_step: int | None
     records: list[int] = field(default_factory=list)
     moved: list[dict[int, int]] = field(default_factory=list)
     turns: int = 0
