@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from gpucomp import ops
 from gpucomp.ir.graph import Graph, Node, Value
-from gpucomp.ir.size import bounds
+from gpucomp.ir.size import bounds, is_one
 from gpucomp.ir.trail import tell
 from gpucomp.rewrite import canonicalize, fold, simplify
 from gpucomp.rewrite.match import splat
@@ -36,7 +36,7 @@ def with_first_steps(graph: Graph) -> Graph:
 
 def _first_step(node: Node) -> Graph | None:
     """The body of a loop with its initial states, if that has fewer products; ``None`` also where no step may run."""
-    if node.op is not ops.Repeat or node.attrs.get("first") is not None or node.attrs["count"] == 1:
+    if node.op is not ops.Repeat or node.attrs.get("first") is not None or is_one(node.attrs["count"]):
         return None
     if not 1 <= bounds(node.attrs["count"])[0] <= MOST_STEPS:
         return None

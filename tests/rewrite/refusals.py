@@ -506,6 +506,17 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "a sum": graph_of(ops.ReduceSum(ops.Expand(scalar(3), shape=(3, 5)), axes=(1,))),
         "nothing": graph_of(ops.ReduceMax(ops.Expand(scalar(3), shape=(3, 0)), axes=(1,))),
     },
+    "multiply_zeros": {
+        "what the other is is not known": graph_of(ops.MatMul(ops.Expand(scalar(0), shape=(2, 5)), tensor("w", 5, 7))),
+        "infinity times 0 is NaN": graph_of(
+            ops.MatMul(ops.Expand(scalar(0), shape=(2, 5)), constant(np.full((5, 7), np.inf, np.float32)))
+        ),
+        "ones": graph_of(ops.MatMul(ops.Expand(scalar(1), shape=(2, 5)), weights(5, 7))),
+    },
+    "move_repeated": {
+        "several numbers": graph_of(ops.Reshape(ops.Expand(weights(1, 5), shape=(3, 5)), shape=(5, 3))),
+        "what is computed": graph_of(ops.Transpose(ops.Expand(tensor("one", 1, 1), shape=(3, 5)), perm=(1, 0))),
+    },
     "hide_rows_later": {
         "weights that are hidden one by one": graph_of(unseen(tensor("m", 5, 6, dtype=BOOL))),
         "another number": graph_of(unseen(tensor("rows", 5, 1, dtype=BOOL), 1.0)),

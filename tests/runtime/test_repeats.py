@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 
 import gpucomp
+from gpucomp import Dim
 from gpucomp.artifact import manifest
 from gpucomp.artifact.plan import Repeat
 from gpucomp.errors import ArtifactError
@@ -61,6 +62,9 @@ CASES = [
     ("RNN", 131, 3, 7, "bidirectional", {"activations": ["Relu", "Tanh"]}),
     ("RNN", 5, 1, 33, "forward", {"clip": 0.5}),
     ("RNN", 0, 1, 7, "forward", {}),
+    ("LSTM", 5, 3, 33, "bidirectional", {"states": False}),
+    ("GRU", 6, 2, 19, "reverse", {"states": False, "linear_before_reset": 1}),
+    ("RNN", 7, 1, 33, "forward", {"states": False, "lengths": True}),
 ]
 
 
@@ -82,14 +86,41 @@ def test_a_recurrence_gives_what_its_reference_does(target, case):
     checked(exe, proto, feeds)
 
 
-def test_a_recurrence_in_cuda():
-    proto, feeds = recurrence("LSTM", 5, 3, 9, "bidirectional", lengths=True)
+@pytest.mark.parametrize("states", [True, False])
+def test_a_recurrence_in_cuda(states):
+    proto, feeds = recurrence("LSTM", 5, 3, 9, "bidirectional", lengths=True, states=states)
     graph = load(proto)
 
     found = ModelOnCpu(gpucomp.compile(proto, target="cuda:sm_80")).run(feeds)
 
     for name, wanted in zip(graph.output_names, interpret(graph, feeds), strict=True):
         assert_matches(found[name], wanted, terms=500)
+
+
+def test_a_recurrence_from_zeros_multiplies_nothing_in_its_first_step():
+    proto, feeds = recurrence("LSTM", 9, 3, 33, "reverse", states=False)
+
+    exe = gpucomp.compile(proto, target="cpu")
+
+    first, rest = exe.plan.repeats
+    assert (first.count, first.before, first.after, rest.count, rest.before, rest.after) == (1, 0, 8, 8, 1, 0)
+    families = [exe.plan.kernels[launch.kernel].family for launch in exe.plan.launches]
+    assert "contraction" not in families[first.first : first.last]
+    assert "contraction" in families[rest.first : rest.last]
+    assert not any("begin" in launch.name for launch in exe.plan.launches)  # the first step reads no state
+    checked(exe, proto, feeds)
+
+
+@pytest.mark.parametrize("target", ["cpu", "opencl"])
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_a_recurrence_from_zeros_of_any_length(target, op):
+    proto, _ = recurrence(op, 7, 2, 19, "bidirectional", states=False)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "time"
+    exe = gpucomp.compile(proto, target=target, shapes={"x": (Dim("time", 1, 30), 2, 5)})
+
+    for time in (1, 4, 2, 1, 30):
+        proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = time
+        checked(exe, proto, {"x": np.random.default_rng(time).standard_normal((time, 2, 5)).astype(np.float32)})
 
 
 def counting(steps):
@@ -298,3 +329,5 @@ def test_slices_start_where_they_say():
     assert Repeat(0, 1, 5, ((-8, 8, 0),)).start(-8) == 32
     assert Repeat(0, 1, 5, ((-8, 8, 0),)).start(8) == 0
     assert Repeat(0, 1, 0, ((-8, 8, 0),)).start(-8) == 0
+    first, rest = Repeat(0, 1, 1, ((-8, 8, 0),), before=0, after=4), Repeat(1, 2, 4, ((-8, 8, 0),), before=1, after=0)
+    assert (first.start(-8), first.start(8), rest.start(-8), rest.start(8)) == (32, 0, 24, 8)
