@@ -86,7 +86,7 @@ class Policy:
     divides     quotients may be computed again for each of many elements that read them, which a launch would save: a
                 GPU's launch takes longer
 
-    gathers     a transposed image may be gathered again for each tap of a convolution: the same holds
+    gathers     a transposed or mirrored image may be gathered again for each tap of a convolution: the same holds
     """
 
     prologues: bool = True
@@ -456,7 +456,7 @@ class Grouping:
             return f"{value.op} gathers from several places"
         if hint(value.type.size) >= MANY_ELEMENTS and any(map(_reads_again, readers)) and self._puts_together(value):
             return "cheaper to store than to select between its parts again for each tap or column"
-        if not self.policy.gathers and value.op is ops.Transpose and _scattered(value) and any(map(_has_taps, readers)):
+        if not self.policy.gathers and (_scattered(value) or _mirrored(value)) and any(map(_has_taps, readers)):
             return "cheaper to store than to gather again for each tap"
         if not footprint.computes:
             return "" if len(readers) <= 4 else "read by many"
@@ -532,8 +532,17 @@ def _has_taps(reader: Node) -> bool:
 
 def _scattered(value: Value) -> bool:
     """Whether elements that are neighbours in an image of some channels lie apart in what ``value`` transposes."""
+    if value.op is not ops.Transpose:
+        return False
     channels, size = hint(value.shape[-1]), hint(value.type.size)
     return value.attrs["perm"][-1] != value.type.rank - 1 and channels >= SOME_CHANNELS and size >= MANY_ELEMENTS
+
+
+def _mirrored(value: Value) -> bool:
+    """Whether some of ``value`` is what lies inside once more, as ``reflect``, ``edge`` and ``wrap`` continue an image."""
+    while value.op in (ops.Transpose, ops.Reshape):
+        value = value.inputs[0]
+    return value.op is ops.Pad and value.attrs.get("mode", "constant") != "constant"
 
 
 def _quantizes(value: Value) -> bool:

@@ -191,6 +191,18 @@ def test_an_image_of_channels_first_is_stored_before_taps_read_it_on_a_processor
 
 
 @pytest.mark.parametrize(
+    ("mode", "taps", "gathers", "kernels"),
+    [("reflect", 3, False, 2), ("edge", 3, False, 2), ("reflect", 3, True, 1), ("constant", 3, False, 1), ("wrap", 1, False, 1)],
+)
+def test_a_mirrored_image_is_stored_before_taps_read_it_on_a_processor(rng, mode, taps, gathers, kernels):
+    x = tensor("x", 2, 7, 9, 3)
+    padded = ops.Pad(x, pads=(0, 2, 1, 0, 0, 1, 3, 0), mode=mode)
+    graph = Graph((x,), (ops.Conv(padded, weight(rng, taps, taps, 3, 5), **CONV | {"pads": (0, 0, 0, 0)}),))
+
+    assert len(check(graph, rng, Policy(gathers=gathers))) == kernels
+
+
+@pytest.mark.parametrize(
     ("rows", "width", "divides", "kernels"),
     [(300, 24, False, 2), (300, 24, True, 1), (16, 256, False, 1), (100, 24, False, 1)],
     ids=["stored", "on a GPU", "of few rows", "of few elements"],
