@@ -51,7 +51,8 @@ from gpucomp.cli.compare import ABSOLUTE, Tolerance, distances, onnxruntime_sess
 from gpucomp.ir.size import value_at
 
 LEAST = 1e-3  # an output of smaller numbers is nothing but what was found
-TURNS_S, LEAST_TURNS = 0.3, 5  # of two programs that are compared
+ROUNDS = 3  # of all sets of sizes: where the system puts threads stays the same for a while
+TURNS_S, LEAST_TURNS = 0.15, 3  # of two programs that are compared, in each round
 SMALL = 16  # of a range: the part that a played GPU has time for
 REST_S = 0.2  # threads of onnxruntime and of numpy's BLAS spin for a while
 COMPILATIONS = 2  # of each kind
@@ -99,19 +100,23 @@ def small(dims: Mapping[str, Dim], count: int, rng: np.random.Generator) -> Iter
         }
 
 
-def regret(exe: Any, alone: Any, inputs: Mapping[str, np.ndarray]) -> float:
-    """The least time of a run of ``exe`` over that of ``alone``, both run in turns."""
-    least = {exe: float("inf"), alone: float("inf")}
-    alone.run(inputs)
-    end = time.perf_counter() + TURNS_S
-    turns = 0
-    while turns < LEAST_TURNS or time.perf_counter() < end:
-        turns += 1
-        for one in (exe, alone):
-            begin = time.perf_counter()
-            one.run(inputs)
-            least[one] = min(least[one], time.perf_counter() - begin)
-    return least[exe] / least[alone]
+def regrets_of(exe: Any, pairs: Sequence[tuple[Any, Mapping[str, np.ndarray]]]) -> list[float]:
+    """For each program for one set of sizes and its inputs: the least time of a run of ``exe`` over that of the program.
+
+    Both run in turns, for a while in each of some rounds.
+    """
+    least = [[float("inf")] * 2 for _ in pairs]
+    for _ in range(ROUNDS):
+        for found, (alone, inputs) in zip(least, pairs, strict=True):
+            alone.run(inputs)
+            end, turns = time.perf_counter() + TURNS_S, 0
+            while turns < LEAST_TURNS or time.perf_counter() < end:
+                turns += 1
+                for which, one in enumerate((exe, alone)):
+                    begin = time.perf_counter()
+                    one.run(inputs)
+                    found[which] = min(found[which], time.perf_counter() - begin)
+    return [mine / its for mine, its in least]
 
 
 def compiled(name: str, target: str, sizes: Mapping[str, int] | None = None) -> tuple[Any, float]:
@@ -254,8 +259,6 @@ def measure(
         others = inputs | {n: np.array(v) for n, v in model.constants.items()}
         took, expected = reference(session, others)
         theirs.append(took)
-        if with_regret:
-            regrets.append(regret(exe, compiled(name, target, sizes)[0], inputs))
         apart = distances(outputs, expected)
         worst = max(worst, *(far.linf / max(far.scale, LEAST) for far in apart.values()))
         if wrong(apart, Tolerance()):
@@ -270,6 +273,9 @@ def measure(
                 theirs_off = np.nan if alone is None else farthest(alone, expected)
                 off.append(f"{sizes}: {far:.1e}, compiled for these sizes alone {theirs_off:.1e}")
         unlike += unlike_their_formulas(exe.outputs, outputs, sizes)
+    if with_regret:
+        time.sleep(REST_S)
+        regrets = regrets_of(exe, [(compiled(name, target, sizes)[0], inputs) for sizes, inputs in every])
     known = sum(not any(isinstance(extent, Dim) for extent in spec.shape) for spec in exe.outputs)
     figures = {"first": np.median(first), "second": np.median(second), "onnxruntime": np.median(theirs)}
     return {

@@ -19,6 +19,7 @@ blocks of k that are not the last are kept in a tile on the stack.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +51,7 @@ SHORTEST_BLOCK = 64  # fewest points of k in a block, if the stack decides
 UNROLLED_REST = 2  # points of k in blocks for what is left of rows: each height has a text of its own
 MANY_BLOCKS = 6
 REQUESTED = 64  # points of k between two prefetches of the epilogue's lines, if each row has a pointer
+LONG_TAP = 16  # points of k: it takes much longer than to see whether any row has it
 
 
 class _Emitter:
@@ -96,6 +98,7 @@ class _Emitter:
             self.lines = Lines(self.entry, self.windows, self.dtype, self.width, self.tile_m, self.bound)
         exprs = [e for s in ops.stores for e in (s.offset, s.value)]
         self.stores = lower(exprs, [ops.batch, ops.m, ops.n, self.acc], self.unroll)
+        self.read: Value | None = None  # of each outer point of k, whether any row of the task has it
         self.far_rows = self._rows_come_from_far(target.limits.cache_bytes)
         self.touched = touched_by(ops, kernel.params)
         self.light = operations([s.value for s in ops.stores]) <= LIGHT_EPILOGUE
@@ -142,6 +145,8 @@ class _Emitter:
             self.copies.room_for_rows()
         elif self.rows.row is None:
             self.table = code.stack(f"[{self.ops.outer * self.table_row} x ptr]", 64)
+            if self.any_size and self.rows.guard is not None and hint(self.ops.ki.extent) >= LONG_TAP:
+                self.read = code.stack(f"[{self.ops.outer} x i8]")
         if self.columns is None:
             self.copies.room_for_columns()
         self.partial_row = self.panels * self.nr
@@ -185,6 +190,9 @@ class _Emitter:
             count = bounds((ops.ki.extent - 1) * rows.step + 1)[1]
             code.globals.append(f"{name} = internal constant [{count} x {self.scalar}] zeroinitializer, align 64")
             zeros = Value(code, name, PTR)
+        if self.read is not None:
+            with code.loop(0, ops.outer) as point:
+                code.store(code.const(0, Type("i8")), code.gep(self.read, point, "i8"))
         with code.loop(0, self.table_row, self.width) as at:
             self.bound[ops.m] = Affine(m0 + at, 1)
             with code.loop(0, ops.outer) as point:
@@ -194,7 +202,11 @@ class _Emitter:
                 offsets = printer.lanes(program.results[0])
                 pointers = code.gep(self.entry.params[rows.source], offsets, self.scalar)
                 if zeros is not None:
-                    pointers = code.select(printer.lanes(program.results[1]), pointers, code.splat(zeros, self.width))
+                    inside = printer.lanes(program.results[1])
+                    pointers = code.select(inside, pointers, code.splat(zeros, self.width))
+                    if self.read is not None:
+                        with code.when(code.any(inside)):
+                            code.store(code.const(1, Type("i8")), code.gep(self.read, point, "i8"))
                 code.store(pointers, code.gep(self.table, point * self.table_row + at, "ptr"), 8)
 
     def _block(self, block: Value, m0: Value, rows: Value, first: Value, last: Value) -> None:
@@ -462,7 +474,7 @@ class _Emitter:
             span = code.integer(ki)
         else:
             span = code.integer(self.blocks.chunk) if divides(self.blocks.chunk, ki) else part.stop - part.start
-        with code.loop(0, part.groups) as q:
+        with code.loop(0, part.groups) as q, self._when_read(part.group0 + q):
             if requests is None or not is_one(self.blocks.group):
                 if requests is not None:
                     requests.ask_share(q, int(hint(self.blocks.group)))
@@ -471,6 +483,13 @@ class _Emitter:
             with code.loop(0, span, REQUESTED) as at:
                 requests.ask_share(at.integer_op("udiv", REQUESTED), max(1, int(hint(self.blocks.chunk)) // REQUESTED))
                 self._sum_run(part, row, height, columns, sums, q, at, code.minimum(span - at, REQUESTED))
+
+    def _when_read(self, point: Value) -> AbstractContextManager[None]:
+        """The block of code for an outer point of k that some row of the task has. In small images others are often padding."""
+        if self.read is None:
+            return nullcontext()
+        found = self.code.load(self.code.gep(self.read, point, "i8"), Type("i8"))
+        return self.code.when(found.differs(0))
 
     def _sum_run(
         self,

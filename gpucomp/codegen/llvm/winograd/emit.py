@@ -212,7 +212,7 @@ class _Emitter:
                 self._register_block(a, b, to, row, mr, length, part)
             if isinstance(rest, Size):  # scratch has room for the rows past the last
                 for height in rest_of_rows(code, tiles - whole, mr, self.s.nv):
-                    self._register_block(a, b, to, whole, height.rows, length, part)
+                    self._register_block(a, b, to, whole, height.rows, length, part, alone=whole.equals(0))
             elif rest:
                 with code.when(whole < tiles):
                     self._register_block(a, b, to, whole, rest, length, part)
@@ -225,7 +225,17 @@ class _Emitter:
         last = self.factors - 1
         return self.code.minimum(row, last) * self.factors + self.code.minimum(column, last)
 
-    def _register_block(self, a: Value, b: Value, to: Value, row: Value, rows: int, length: Value, part: Value) -> None:
+    def _register_block(
+        self,
+        a: Value,
+        b: Value,
+        to: Value,
+        row: Value,
+        rows: int,
+        length: Value,
+        part: Value,
+        alone: Value | None = None,
+    ) -> None:
         code, d, nv = self.code, self.d, self.s.nv
         a = code.gep(a, row * d.data_tile, "float")
         to = code.gep(to, row * d.product_tile, "float")
@@ -248,10 +258,14 @@ class _Emitter:
         whole = length - length.integer_op("urem", UNROLL)
         ahead, lines = self._following_filters(b, row, length)
         with code.loop(0, whole, UNROLL) as k:
+            number = k.integer_op("udiv", UNROLL)
             for line in range(lines):
-                code.prefetch(
-                    code.gep(ahead, (k.integer_op("udiv", UNROLL) * lines + line) * LINE_FLOATS, "float"), far=True
-                )
+                code.prefetch(code.gep(ahead, (number * lines + line) * LINE_FLOATS, "float"), far=True)
+            every = -(-UNROLL * d.nr // LINE_FLOATS)
+            if alone is not None and every > lines:
+                with code.when(alone):
+                    for line in range(every):
+                        code.prefetch(code.gep(ahead, (number * every + line) * LINE_FLOATS, "float"), far=True)
             for u in range(UNROLL):
                 step(k + u)
         if d.part % UNROLL or self.p.depth % UNROLL:
