@@ -192,7 +192,13 @@ def test_an_image_of_channels_first_is_stored_before_taps_read_it_on_a_processor
 
 @pytest.mark.parametrize(
     ("mode", "taps", "gathers", "kernels"),
-    [("reflect", 3, False, 2), ("edge", 3, False, 2), ("reflect", 3, True, 1), ("constant", 3, False, 1), ("wrap", 1, False, 1)],
+    [
+        ("reflect", 3, False, 2),
+        ("edge", 3, False, 2),
+        ("reflect", 3, True, 1),
+        ("constant", 3, False, 1),
+        ("wrap", 1, False, 1),
+    ],
 )
 def test_a_mirrored_image_is_stored_before_taps_read_it_on_a_processor(rng, mode, taps, gathers, kernels):
     x = tensor("x", 2, 7, 9, 3)

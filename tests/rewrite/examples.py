@@ -314,7 +314,9 @@ _EXAMPLES: dict[str, Example] = {
     "hard_swish": expression(ops.Div(ops.Mul(X, ops.Clip(ops.Add(X, scalar(3)), low=0.0, high=6.0)), scalar(6))),
     "compute_before_expand": expression(ops.Mul(X, ops.Exp(ops.Expand(weights(1, 5), shape=(3, 5))))),
     "reduce_repeated": expression(ops.Add(X, ops.ReduceMax(ops.Expand(scalar(3), shape=(3, 7)), axes=(1,)))),
-    "multiply_zeros": expression(ops.Add(_PRODUCT, ops.MatMul(ops.Expand(scalar(0), shape=(2, 3, 5)), weights(5, 7))), 5),
+    "multiply_zeros": expression(
+        ops.Add(_PRODUCT, ops.MatMul(ops.Expand(scalar(0), shape=(2, 3, 5)), weights(5, 7))), 5
+    ),
     "move_repeated": expression(ops.Add(SHORT, ops.Reshape(ops.Expand(scalar(3), shape=(5, 3)), shape=(3, 5)))),
     # attention
     "hide_rows_later": expression(unseen(tensor("rows", 5, 1, dtype=BOOL)), 18),

@@ -74,8 +74,9 @@ static int check_repeat(const struct plan *plan, size_t k, int64_t *end, gpucomp
             struct number advance = ITEMS(advances, struct number)[a];
             const struct buffer *buffer =
                 ITEMS(plan->buffers, struct buffer) + ITEMS(launches[repeat->first + (int64_t)n].args, int64_t)[a];
-            int64_t count = plan->open ? 0 : repeat->count.value, by = advance.open ? 0 : advance.value;
-            if (gcrt_times(count, by < 0 ? -by : by) > buffer->nbytes)
+            int64_t steps = plan->open ? 0 : repeat->before + repeat->count.value + repeat->after.value;
+            int64_t by = advance.open ? 0 : advance.value;
+            if (gcrt_times(steps, by < 0 ? -by : by) > buffer->nbytes)
                 return refuse_item(error, "repeats", k, "it leaves a buffer");
         }
     }

@@ -128,6 +128,8 @@ int gcrt_fill_numbers(struct form *form, gpucomp_error *error);
 /* The loop of a launch, or NULL; how many bytes an argument of a launch in it moves with each step. */
 const struct repeat *gcrt_repeat_of(const struct program *program, size_t row);
 int64_t gcrt_advance_of(const struct form *form, const struct repeat *repeat, size_t row, size_t argument);
+/* Where an argument that moves by so many bytes begins in the first step, in bytes from the beginning of its buffer. */
+int64_t gcrt_start_of(const struct form *form, const struct repeat *repeat, int64_t by);
 
 /* Fill the table after gcrt_measure. */
 int gcrt_fill(struct form *form, size_t second_cache, gpucomp_error *error);

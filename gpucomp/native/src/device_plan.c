@@ -229,7 +229,7 @@ static int place_moving(const gpucomp_context *context, const struct form *form,
     const struct launch *launches = ITEMS(program->plan.launches, struct launch);
     struct device_argument *argument = ((struct device_form *)form->calls)->arguments + a;
     size_t index = a - program->begins[row];
-    int64_t by = gcrt_advance_of(form, repeat, row, index), count = gcrt_value(form, repeat->count);
+    int64_t by = gcrt_advance_of(form, repeat, row, index);
     size_t writers = 0;
     bool grown;
     argument->advance = by;
@@ -241,7 +241,7 @@ static int place_moving(const gpucomp_context *context, const struct form *form,
             writes = writes || ITEMS(launches[other].args, int64_t)[n] == program->arguments[a].buffer;
         writers += writes;
     }
-    argument->start = by < 0 && count > 1 ? -by * (count - 1) : 0;
+    argument->start = gcrt_start_of(form, repeat, by);
     argument->written = index >= (size_t)launches[row].inputs;
     argument->read = !argument->written || writers > 1;
     argument->copied = device->copies(program, row, index, by);

@@ -175,9 +175,10 @@ static int check_loops(const struct form *form, gpucomp_error *error)
     const struct plan *plan = &form->program->plan;
     for (size_t r = 0; r < plan->repeats.count; r++) {
         const struct repeat *repeat = ITEMS(plan->repeats, struct repeat) + r;
-        int64_t count = gcrt_value(form, repeat->count);
-        if (count < 0 || count > MOST_COUNT)
+        int64_t count = gcrt_value(form, repeat->count), after = gcrt_value(form, repeat->after);
+        if (count < 0 || count > MOST_COUNT || after < 0 || after > MOST_COUNT)
             return damaged(error, "a loop of an impossible number of steps");
+        count += repeat->before + after;
         for (size_t n = 0; n < repeat->advances.count; n++) {
             struct list advances = ITEMS(repeat->advances, struct list)[n];
             const struct launch *launch = ITEMS(plan->launches, struct launch) + repeat->first + (int64_t)n;
@@ -302,6 +303,12 @@ int64_t gcrt_advance_of(const struct form *form, const struct repeat *repeat, si
     return argument < advances.count ? gcrt_value(form, ITEMS(advances, struct number)[argument]) : 0;
 }
 
+int64_t gcrt_start_of(const struct form *form, const struct repeat *repeat, int64_t by)
+{
+    int64_t following = gcrt_value(form, repeat->count) - 1 + gcrt_value(form, repeat->after);
+    return by > 0 ? by * repeat->before : following > 0 ? -by * following : 0;
+}
+
 /* About the nanoseconds of one step of a row that threads can share. A contraction of m x k with k x n elements has
  * sqrt(mk * kn * mn) multiply-adds; every other launch is assumed to move its bytes through the cache. */
 static double cost_of(const struct form *form, size_t row, const struct repeat *repeat)
@@ -348,13 +355,12 @@ static void fill_rows(struct form *form)
     for (size_t row = 0; row < program->rows; row++) {
         size_t kernel = (size_t)form->chosen[launches[row].kernel];
         const struct repeat *repeat = form->loops ? gcrt_repeat_of(program, row) : NULL;
-        int64_t count = repeat ? gcrt_value(form, repeat->count) : 1;
         form->table[4 * row] = (uint64_t)(uintptr_t)program->codes[kernel];
         form->table[4 * row + 2] = (uint64_t)gcrt_value(form, ITEMS(kernels[kernel].groups, struct number)[0]);
         for (size_t a = program->begins[row]; a < program->begins[row + 1]; a++) {
             int64_t buffer = program->arguments[a].buffer;
             int64_t by = repeat ? gcrt_advance_of(form, repeat, row, a - program->begins[row]) : 0;
-            form->starts[a] = by < 0 && count > 1 ? (uint64_t)-by * (uint64_t)(count - 1) : 0;
+            form->starts[a] = repeat ? (uint64_t)gcrt_start_of(form, repeat, by) : 0;
             uint64_t at = 0;
             if (buffer < 0)
                 at = (uint64_t)(uintptr_t)(form->given + program->number_starts[kernel]);

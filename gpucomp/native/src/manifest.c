@@ -125,12 +125,14 @@ static const struct field LAUNCH_FIELDS[] = {
 };
 
 static const struct spec ADVANCES = LISTED(OPEN_ADVANCE, struct number, 0, 64);
-static const struct spec ALL_ADVANCES = LISTED(ADVANCES, struct list, 0, MOST_ITEMS);
+static const struct spec ALL_ADVANCES = LISTED(ADVANCES, struct list, 0, MOST_ITEMS), BEFORE = NUMBER(0, INT32_MAX);
 static const struct field REPEAT_FIELDS[] = {
     {"first", &POSITION, AT(repeat, first), false},
     {"last", &POSITION, AT(repeat, last), false},
     {"count", &OPEN_COUNT, AT(repeat, count), false},
     {"advances", &ALL_ADVANCES, AT(repeat, advances), false},
+    {"before", &BEFORE, AT(repeat, before), true},
+    {"after", &OPEN_COUNT, AT(repeat, after), true},
 };
 
 static const struct spec AXIS = NUMBER(-1, MOST_RANK - 1);

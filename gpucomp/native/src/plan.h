@@ -60,9 +60,9 @@ struct launch {
 };
 
 struct repeat {
-    int64_t first, last;
-    struct number count;
-    struct list advances; /* struct list of struct number, for each launch */
+    int64_t first, last, before;
+    struct number count, after; /* other loops run steps before and after these, on the same buffers */
+    struct list advances;       /* struct list of struct number, for each launch */
 };
 
 struct state {

@@ -19,7 +19,7 @@ blocks of k that are not the last are kept in a tile on the stack.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -29,11 +29,12 @@ from gpucomp.codegen.llvm.contraction.operands import KBlocks, block_k, columns_
 from gpucomp.codegen.llvm.contraction.panels import Panels, Part, Span
 from gpucomp.codegen.llvm.contraction.register_block import Apart, RegisterBlock, Row, Stream
 from gpucomp.codegen.llvm.contraction.rest import Height, rest_of_rows
+from gpucomp.codegen.llvm.contraction.row_pointers import RowPointers
 from gpucomp.codegen.llvm.contraction.space import sharers
 from gpucomp.codegen.llvm.core_space import LINE, STACK_BYTES
 from gpucomp.codegen.llvm.ir import storage
 from gpucomp.codegen.llvm.ir.builder import Slot, Value
-from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.ir.printer import LaneValue
 from gpucomp.codegen.llvm.ir.types import PTR, Type
 from gpucomp.codegen.llvm.loops.nest import Entry, lane_index, lower, operations
 from gpucomp.device.target import Target
@@ -51,7 +52,6 @@ SHORTEST_BLOCK = 64  # fewest points of k in a block, if the stack decides
 UNROLLED_REST = 2  # points of k in blocks for what is left of rows: each height has a text of its own
 MANY_BLOCKS = 6
 REQUESTED = 64  # points of k between two prefetches of the epilogue's lines, if each row has a pointer
-LONG_TAP = 16  # points of k: it takes much longer than to see whether any row has it
 
 
 class _Emitter:
@@ -98,7 +98,6 @@ class _Emitter:
             self.lines = Lines(self.entry, self.windows, self.dtype, self.width, self.tile_m, self.bound)
         exprs = [e for s in ops.stores for e in (s.offset, s.value)]
         self.stores = lower(exprs, [ops.batch, ops.m, ops.n, self.acc], self.unroll)
-        self.read: Value | None = None  # of each outer point of k, whether any row of the task has it
         self.far_rows = self._rows_come_from_far(target.limits.cache_bytes)
         self.touched = touched_by(ops, kernel.params)
         self.light = operations([s.value for s in ops.stores]) <= LIGHT_EPILOGUE
@@ -144,9 +143,10 @@ class _Emitter:
         elif self.rows is None:
             self.copies.room_for_rows()
         elif self.rows.row is None:
-            self.table = code.stack(f"[{self.ops.outer * self.table_row} x ptr]", 64)
-            if self.any_size and self.rows.guard is not None and hint(self.ops.ki.extent) >= LONG_TAP:
-                self.read = code.stack(f"[{self.ops.outer} x i8]")
+            self.pointers = RowPointers(self.entry, self.ops, self.rows, self.scalar, self.width, self.tile_m)
+            self.table = self.pointers.table
+            if self.any_size:
+                self.pointers.note_flags()
         if self.columns is None:
             self.copies.room_for_columns()
         self.partial_row = self.panels * self.nr
@@ -170,44 +170,13 @@ class _Emitter:
             if self.windows is not None:
                 self.lines.find(self.table, m0, self.lines.write(m0, rows), self.table_row)
             elif self._pointers:
-                self._find_rows(m0)
+                self.pointers.find(m0, self.bound)
             if is_one(self.blocks.count):
                 self._block(code.integer(0), m0, rows, first, last)
             else:
                 with code.loop(0, self.blocks.count) as block:
                     self._block(block, m0, rows, first, last)
         return entry.emitted(ops.batch.extent * m_tiles * n_tiles)
-
-    def _find_rows(self, m0: Value) -> None:
-        """Fills a table with a pointer for each outer point of k and each row of the task."""
-        assert self.rows is not None
-        code, ops, rows = self.code, self.ops, self.rows
-        exprs = [rows.offset] if rows.guard is None else [rows.offset, rows.guard]
-        program = lower(exprs, [ops.batch, *ops.ko, ops.m])
-        zeros = None
-        if rows.guard is not None:
-            name = f"@{self.entry.name}.zeros"
-            count = bounds((ops.ki.extent - 1) * rows.step + 1)[1]
-            code.globals.append(f"{name} = internal constant [{count} x {self.scalar}] zeroinitializer, align 64")
-            zeros = Value(code, name, PTR)
-        if self.read is not None:
-            with code.loop(0, ops.outer) as point:
-                code.store(code.const(0, Type("i8")), code.gep(self.read, point, "i8"))
-        with code.loop(0, self.table_row, self.width) as at:
-            self.bound[ops.m] = Affine(m0 + at, 1)
-            with code.loop(0, ops.outer) as point:
-                places = self.entry.decompose(point, [a.extent for a in ops.ko])
-                self.bound.update(zip(ops.ko, places, strict=True))
-                printer = self.entry.printer(program, self.bound, self.width, None)
-                offsets = printer.lanes(program.results[0])
-                pointers = code.gep(self.entry.params[rows.source], offsets, self.scalar)
-                if zeros is not None:
-                    inside = printer.lanes(program.results[1])
-                    pointers = code.select(inside, pointers, code.splat(zeros, self.width))
-                    if self.read is not None:
-                        with code.when(code.any(inside)):
-                            code.store(code.const(1, Type("i8")), code.gep(self.read, point, "i8"))
-                code.store(pointers, code.gep(self.table, point * self.table_row + at, "ptr"), 8)
 
     def _block(self, block: Value, m0: Value, rows: Value, first: Value, last: Value) -> None:
         code, blocks, ko = self.code, self.blocks, self.ops.outer
@@ -474,7 +443,10 @@ class _Emitter:
             span = code.integer(ki)
         else:
             span = code.integer(self.blocks.chunk) if divides(self.blocks.chunk, ki) else part.stop - part.start
-        with code.loop(0, part.groups) as q, self._when_read(part.group0 + q):
+        with (
+            code.loop(0, part.groups) as q,
+            nullcontext() if self.windows else self.pointers.when_read(part.group0 + q),
+        ):
             if requests is None or not is_one(self.blocks.group):
                 if requests is not None:
                     requests.ask_share(q, int(hint(self.blocks.group)))
@@ -483,13 +455,6 @@ class _Emitter:
             with code.loop(0, span, REQUESTED) as at:
                 requests.ask_share(at.integer_op("udiv", REQUESTED), max(1, int(hint(self.blocks.chunk)) // REQUESTED))
                 self._sum_run(part, row, height, columns, sums, q, at, code.minimum(span - at, REQUESTED))
-
-    def _when_read(self, point: Value) -> AbstractContextManager[None]:
-        """The block of code for an outer point of k that some row of the task has. In small images others are often padding."""
-        if self.read is None:
-            return nullcontext()
-        found = self.code.load(self.code.gep(self.read, point, "i8"), Type("i8"))
-        return self.code.when(found.differs(0))
 
     def _sum_run(
         self,
