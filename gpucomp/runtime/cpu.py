@@ -52,6 +52,8 @@ BRIEF_S = 50e-6  # runs that take less keep the interpreter's lock: handing it o
 CONTEXT_BYTES = 64
 REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED, HALT = range(7)  # words of the context, in the order of the native runner
 CALIBRATION_S = 0.01  # between two runs; their ends calibrate the cycle counter
+# at the same sizes, after which a program has a trial of its own: what it learnt with programs of other sizes may be wrong for it
+AGAIN = 16
 EPOCHS = 1 << 31  # runs until their numbers begin anew
 NO_CLOCKS = np.zeros((0, 0, 2), np.int64)
 
@@ -249,6 +251,7 @@ class CpuProgram:
             self._trial = known.get(alike) or Trial(wanted)
             if self._expected_ns > 1.0:  # else nothing is known of how long it takes
                 self._trial = known.setdefault(alike, self._trial)
+        self._shared_runs = AGAIN if self._sized is not None and self._trial and self._trial.most > 1 else 0
 
     @property
     def plan(self) -> Plan:
@@ -296,8 +299,13 @@ class CpuProgram:
                         self._run_segment(segment, brief=brief)
                 else:
                     self._run_until(how.stop)
-                if trial is not None and not trial.over:
-                    trial.note(seats, (time.perf_counter() - begin) / self._expected_ns)
+                if trial is not None:
+                    if not trial.over:
+                        trial.note(seats, (time.perf_counter() - begin) / self._expected_ns)
+                    elif self._shared_runs:
+                        self._shared_runs -= 1
+                        if not self._shared_runs:
+                            self._trial = Trial(trial.most)
                 done = True
                 return self._results(how.outputs)
             finally:

@@ -19,7 +19,7 @@ from gpucomp.errors import InputError
 from gpucomp.ir import size_steps as op
 from gpucomp.ir.run_numbers import MAGIC, SHIFT, number_of
 from gpucomp.runtime import moving
-from gpucomp.runtime.cpu import CpuProgram
+from gpucomp.runtime.cpu import AGAIN, CpuProgram
 from gpucomp.runtime.estimates import BYTES_A_NS, MULTIPLY_ADDS_A_NS
 from gpucomp.runtime.native import CODE, TASKS, address_of
 from gpucomp.runtime.repeats import ADVANCES
@@ -142,6 +142,29 @@ def test_native_code_finds_the_numbers_that_python_finds(case):
         known = expected._expected_ns > 1.0  # else it has a trial of its own
         if known and math.frexp(moved._expected_ns)[1] == math.frexp(expected._expected_ns)[1]:
             assert moved._trial is expected._trial
+
+
+def test_sizes_that_come_often_have_a_trial_of_their_own(monkeypatch):
+    monkeypatch.setattr("gpucomp.runtime.cpu.SMALLEST_SHARED_NS", 0.0)
+    exe, many = of_attention()
+    exe.run(feeds_of(exe, many[0]))
+    (lane,) = exe.program.lanes._free
+    program = lane.moving[many[0]]
+    program._expect(program._expected_ns)  # as after it was moved
+    shared = program._trial
+    assert shared.most > 1
+    while not shared.over:
+        shared.note(shared.wanted, 1.0)
+    feeds = feeds_of(exe, many[0])
+
+    for _ in range(AGAIN - 1):
+        exe.run(feeds)
+    assert program._trial is shared
+    exe.run(feeds)
+
+    assert program._trial is not shared
+    assert program._trial.most == shared.most
+    assert not program._trial.over
 
 
 def test_results_are_those_of_an_executable_for_the_sizes(case):

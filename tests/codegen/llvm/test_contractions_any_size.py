@@ -201,7 +201,7 @@ def test_constants_of_any_size_have_no_layout() -> None:
 
 
 def test_a_rest_of_rows_has_a_block_that_is_not_much_larger() -> None:
-    assert heights_of_rest(8, lowest=3) == [7, 5, 3]
+    assert heights_of_rest(8, lowest=3) == [7, 6, 4, 3]
     assert heights_of_rest(1, lowest=1) == []
     for mr in (2, 4, 6, 12, 14):
         heights = heights_of_rest(mr, lowest=1)

@@ -39,10 +39,11 @@ class Height:
 
 
 def heights_of_rest(mr: int, lowest: int) -> list[int]:
-    """Heights of register blocks for less than ``mr`` rows, from the largest to about ``lowest``."""
+    """Heights of register blocks for less than ``mr`` rows, from the largest to about ``lowest``; even, as batches often are."""
     heights = [mr - 1] if mr > 1 else []
     while heights and heights[-1] > lowest:
-        heights.append(max(1, heights[-1] * 3 // 4))
+        height = max(1, heights[-1] * 3 // 4)
+        heights.append(height + (height % 2 if height + 1 < heights[-1] else 0))
     return heights
 
 
