@@ -11,11 +11,6 @@
 #define GCRT_TRIALS 24              /* by the exponents of estimates */
 #define GCRT_MOST_THREADS 256
 
-/* Rows first .. last - 1 of the table, which one call of the native runner runs. */
-struct range {
-    int64_t first, last;
-};
-
 /* A program at some sizes: its numbers, and the table of the native runner. Nothing in it moves. */
 struct form {
     const struct program *program;
@@ -31,8 +26,6 @@ struct form {
     _Atomic uint64_t *states;    /* of each row, for each thread */
     int64_t *loops, *loop_words; /* loops: addresses, or 0, for each row. NULL without loops */
     double *costs;
-    struct range *ranges;
-    size_t range_count;
     void *calls; /* what the engine has beside */
     double shared_ns; /* about how long one thread takes for the launches that threads can share */
     uint64_t arena_bytes;
@@ -168,8 +161,8 @@ void gcrt_end_pool(struct pool *pool);
  * are not enough: until the next run begins, a table says more tasks than the run before it had. */
 void gcrt_withdraw(struct pool *pool);
 
-/* Run a range of a form by `threads` threads, which are the caller and helpers of the pool. */
-void gcrt_run_range(struct gpucomp_context *context, struct form *form, struct range range, int threads);
+/* Run the rows of a form by `threads` threads, which are the caller and helpers of the pool. */
+void gcrt_run_rows(struct gpucomp_context *context, struct form *form, int threads);
 
 /* Take the context for a call: GPC2037 if another thread has it. */
 int gcrt_enter(gpucomp_context *context, gpucomp_error *error);

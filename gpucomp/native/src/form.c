@@ -85,8 +85,7 @@ int gcrt_make_table(struct store *store, int threads, struct form *form, gpucomp
     form->starts = gcrt_new(store, program->argument_count, sizeof *form->starts);
     form->states = aligned(store, rows * (size_t)threads * GCRT_STATE_WORDS, sizeof *form->states);
     form->costs = gcrt_new(store, rows, sizeof *form->costs);
-    form->ranges = gcrt_new(store, program->plan.repeats.count + 1, sizeof *form->ranges);
-    bool whole = form->table && form->arguments && form->starts && form->states && form->costs && form->ranges;
+    bool whole = form->table && form->arguments && form->starts && form->states && form->costs;
     if (whole && program->plan.repeats.count) {
         form->loops = gcrt_new(store, rows, sizeof *form->loops);
         form->loop_words = gcrt_new(store, ADVANCES * rows + program->argument_count, sizeof *form->loop_words);
@@ -356,7 +355,8 @@ static void fill_rows(struct form *form)
         size_t kernel = (size_t)form->chosen[launches[row].kernel];
         const struct repeat *repeat = form->loops ? gcrt_repeat_of(program, row) : NULL;
         form->table[4 * row] = (uint64_t)(uintptr_t)program->codes[kernel];
-        form->table[4 * row + 2] = (uint64_t)gcrt_value(form, ITEMS(kernels[kernel].groups, struct number)[0]);
+        bool any = !repeat || gcrt_value(form, repeat->count);
+        form->table[4 * row + 2] = any ? (uint64_t)gcrt_value(form, ITEMS(kernels[kernel].groups, struct number)[0]) : 0;
         for (size_t a = program->begins[row]; a < program->begins[row + 1]; a++) {
             int64_t buffer = program->arguments[a].buffer;
             int64_t by = repeat ? gcrt_advance_of(form, repeat, row, a - program->begins[row]) : 0;
@@ -372,7 +372,8 @@ static void fill_rows(struct form *form)
     }
 }
 
-/* One thread runs a loop whose steps are short; in turns forwards and backwards if a step reads more than the cache holds. */
+/* One thread runs a loop whose steps are short; in turns forwards and backwards if a step reads more than the cache holds.
+ * The native runner takes a loop of no steps for one step, in which there is nothing to do. */
 static void fill_loop(struct form *form, const struct repeat *repeat, size_t second_cache)
 {
     const struct program *program = form->program;
@@ -396,7 +397,7 @@ static void fill_loop(struct form *form, const struct repeat *repeat, size_t sec
         int64_t *words = (int64_t *)(intptr_t)form->loops[row];
         words[0] = repeat->first;
         words[1] = repeat->last;
-        words[2] = count;
+        words[2] = count > 0 ? count : 1;
         words[3] = alone + 2 * (held > (double)second_cache);
         for (int64_t a = 0; a < words[4]; a++)
             words[ADVANCES + a] = gcrt_advance_of(form, repeat, (size_t)row, (size_t)a);
@@ -411,19 +412,8 @@ int gcrt_fill(struct form *form, size_t second_cache, gpucomp_error *error)
     if (code)
         return code;
     fill_rows(form);
-    int64_t next = 0;
-    form->range_count = 0;
-    for (size_t r = 0; r < program->plan.repeats.count; r++) {
-        const struct repeat *repeat = ITEMS(program->plan.repeats, struct repeat) + r;
-        fill_loop(form, repeat, second_cache);
-        if (gcrt_value(form, repeat->count))
-            continue;
-        if (next < repeat->first) /* a loop without steps is left out */
-            form->ranges[form->range_count++] = (struct range){next, repeat->first};
-        next = repeat->last;
-    }
-    if (next < (int64_t)program->rows)
-        form->ranges[form->range_count++] = (struct range){next, (int64_t)program->rows};
+    for (size_t r = 0; r < program->plan.repeats.count; r++)
+        fill_loop(form, ITEMS(program->plan.repeats, struct repeat) + r, second_cache);
     form->shared_ns = 0;
     for (size_t row = 0; row < program->rows; row++)
         form->shared_ns += form->costs[row];

@@ -24,8 +24,7 @@ typedef void alone_function(void *table, int64_t first, int64_t last, void *cont
 struct job {
     const struct runner *runner;
     void *table, *loops, *words;
-    struct range range;
-    int64_t threads, epoch;
+    int64_t rows, threads, epoch;
 };
 
 struct helper {
@@ -49,12 +48,10 @@ struct pool {
 static void enter(const struct job *job, int64_t thread)
 {
     if (job->runner->run_loops && job->loops)
-        ((loops_function *)job->runner->run_loops)(job->table, job->range.first, job->range.last, job->words, thread,
-                                                   job->threads,
-                                                   job->epoch, NULL, job->loops);
+        ((loops_function *)job->runner->run_loops)(job->table, 0, job->rows, job->words, thread, job->threads, job->epoch, NULL,
+                                                   job->loops);
     else
-        ((run_function *)job->runner->run)(job->table, job->range.first, job->range.last, job->words, thread, job->threads,
-                                           job->epoch, NULL);
+        ((run_function *)job->runner->run)(job->table, 0, job->rows, job->words, thread, job->threads, job->epoch, NULL);
 }
 
 /* What a helper does: jobs, and between them it listens in native code for a while before it sleeps. */
@@ -141,11 +138,11 @@ void gcrt_end_pool(struct pool *pool)
     free(pool);
 }
 
-/* Reset the launches of a range for run number `epoch`: no task is claimed or done. */
-static void begin(struct form *form, struct range range, int most, int threads, uint64_t epoch)
+/* Reset the launches for run number `epoch`: no task is claimed or done. */
+static void begin(struct form *form, int most, int threads, uint64_t epoch)
 {
-    for (int64_t row = range.first; row < range.last; row++) {
-        _Atomic uint64_t *states = form->states + row * most * GCRT_STATE_WORDS;
+    for (size_t row = 0; row < form->program->rows; row++) {
+        _Atomic uint64_t *states = form->states + row * (size_t)most * GCRT_STATE_WORDS;
         uint64_t tasks = form->table[4 * row + 2];
         for (size_t t = 0; t < (size_t)most; t++) { /* threads beyond those of the run get no tasks */
             uint64_t first = tasks * (t < (size_t)threads ? t : (size_t)threads) / (size_t)threads;
@@ -156,17 +153,18 @@ static void begin(struct form *form, struct range range, int most, int threads, 
     atomic_thread_fence(memory_order_release);
 }
 
-void gcrt_run_range(struct gpucomp_context *context, struct form *form, struct range range, int threads)
+void gcrt_run_rows(struct gpucomp_context *context, struct form *form, int threads)
 {
     const struct runner *runner = &form->program->runner;
+    int64_t rows = (int64_t)form->program->rows;
     if (threads == 1 && runner->alone) {
-        ((alone_function *)runner->alone)(form->table, range.first, range.last, context->words, NULL, form->loops);
+        ((alone_function *)runner->alone)(form->table, 0, rows, context->words, NULL, form->loops);
         return;
     }
     struct pool *pool = context->pool;
     pool->epoch = (pool->epoch + 1) % EPOCHS;
-    struct job job = {runner, form->table, form->loops, context->words, range, threads, (int64_t)pool->epoch};
-    begin(form, range, context->threads, threads, pool->epoch);
+    struct job job = {runner, form->table, form->loops, context->words, rows, threads, (int64_t)pool->epoch};
+    begin(form, context->threads, threads, pool->epoch);
     if (threads > 1) {
         pthread_mutex_lock(&pool->lock);
         pool->job = job;

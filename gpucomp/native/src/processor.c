@@ -224,8 +224,7 @@ static void execute(gpucomp_context *context, struct form *form)
     if (trial)
         threads = !tries ? trial->threads : turn % 2 ? 1 : context->threads;
     double begin = tries ? now_ns() : 0;
-    for (size_t k = 0; k < form->range_count; k++)
-        gcrt_run_range(context, form, form->ranges[k], threads);
+    gcrt_run_rows(context, form, threads);
     if (tries)
         note(trial, turn, (now_ns() - begin) / form->shared_ns);
 }
