@@ -63,7 +63,7 @@ def _loop(step: Step, lower: LowerBody) -> Iterator[Step]:
     loops = [_Body(node, body, lower) for body in map(separate, bodies)]
     initial: dict[Value, list[Value]] = {}
     for k in range(node.attrs["states"]):
-        if loops[0].reads(k):
+        if first is None or loops[0].reads(k):  # a first step is always run, and writes all states
             initial.setdefault(node.inputs[k], []).append(node[k])
     for k, (value, targets) in enumerate(initial.items()):
         yield from _copies(f"{place}_begin{k}", value, targets)

@@ -124,7 +124,8 @@ def _kernel(number: int, plain: Step, step: Step, lowered: Lowered, journey: Jou
         ("writes", ", ".join(str(v.type) for v in plain.outputs)),
     ]
     if isinstance(step, RepeatStep):
-        times = f"{step.count} times the next {step.length} kernels"
+        which = ", the first step" if step.after else ", all but the first step" if step.before else ""
+        times = f"{step.count} times the next {step.length} kernels{which}"
         box = Box(f"{number} loop", "host", facts=[("runs", times), *facts])
     elif isinstance(plain, HostStep) or isinstance(step, HostStep):
         box = Box(f"{number} {plain.nodes[0].op.name}", "host", facts=[("runs", "on the host, by numpy"), *facts])

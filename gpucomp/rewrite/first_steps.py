@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from gpucomp import ops
-from gpucomp.ir.graph import Graph, Node, Value
+from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, input_value
 from gpucomp.ir.size import bounds, is_one
 from gpucomp.ir.trail import tell
 from gpucomp.rewrite import canonicalize, fold, simplify
@@ -13,7 +13,6 @@ from gpucomp.rewrite.match import splat
 from gpucomp.rewrite.rule import apply_rules, substitute
 
 MOST_STEPS = 64  # with more, the first one saves less than 2 %, and its kernels have to be compiled
-PRODUCTS = (ops.MatMul, ops.Conv)
 RULES = (*fold.RULES, *canonicalize.RULES, *simplify.RULES)
 
 
@@ -49,8 +48,21 @@ def _first_step(node: Node) -> Graph | None:
     if not known:
         return None
     first = apply_rules(substitute(body, known), RULES)
-    return first if _products(first) < _products(body) else None
+    return _apart(first) if _products(first) < _products(body) else None
 
 
 def _products(body: Graph) -> int:
-    return sum(node.op in PRODUCTS for node in body.nodes())
+    return sum(node.op is ops.MatMul for node in body.nodes())
+
+
+def _apart(graph: Graph) -> Graph:
+    """``graph`` of values that no other graph has: each of a step's values has memory of its own."""
+    new: dict[Value, Value] = {v: input_value(v.attrs["label"], v.type) for v in graph.inputs}
+    for node in graph.nodes():
+        if node.op not in (Constant, Input):
+            made = Node(node.op, tuple(new.get(v, v) for v in node.inputs), node.attrs, node.types, node.name)
+            tell(node.values, made.values)
+            new.update(zip(node.values, made.values, strict=True))
+    return Graph(
+        tuple(new[v] for v in graph.inputs), tuple(new.get(v, v) for v in graph.outputs), graph.output_names, graph.name
+    )

@@ -40,7 +40,7 @@ from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.repeats import divided
 from gpucomp.runtime.runner import Call, Notes, Runner
 from gpucomp.runtime.stopping import Stop
-from gpucomp.runtime.trial import Trial
+from gpucomp.runtime.trial import Trial, trial_of
 from gpucomp.runtime.workers import LARGEST_POOL, Bell, available_threads, workers
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
@@ -52,8 +52,6 @@ BRIEF_S = 50e-6  # runs that take less keep the interpreter's lock: handing it o
 CONTEXT_BYTES = 64
 REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED, HALT = range(7)  # words of the context, in the order of the native runner
 CALIBRATION_S = 0.01  # between two runs; their ends calibrate the cycle counter
-# at the same sizes, after which a program has a trial of its own: what it learnt with programs of other sizes may be wrong for it
-AGAIN = 16
 EPOCHS = 1 << 31  # runs until their numbers begin anew
 NO_CLOCKS = np.zeros((0, 0, 2), np.int64)
 
@@ -245,13 +243,10 @@ class CpuProgram:
         """Decide by how many threads a run is, of which the largest segment has ``shared_ns`` of work."""
         self._expected_ns = max(shared_ns, 1.0)
         self._trial: Trial | None = None
+        self._until_own = 0  # runs, until it has a trial of its own
         if self._expected_ns < LONG_NS:
-            wanted, known = self.threads if self._expected_ns >= SMALLEST_SHARED_NS else 1, self._arena.trials
-            alike = wanted, math.frexp(self._expected_ns)[1]
-            self._trial = known.get(alike) or Trial(wanted)
-            if self._expected_ns > 1.0:  # else nothing is known of how long it takes
-                self._trial = known.setdefault(alike, self._trial)
-        self._shared_runs = AGAIN if self._sized is not None and self._trial and self._trial.most > 1 else 0
+            wanted = self.threads if self._expected_ns >= SMALLEST_SHARED_NS else 1
+            self._trial, self._until_own = trial_of(self._arena.trials, wanted, self._expected_ns)
 
     @property
     def plan(self) -> Plan:
@@ -299,13 +294,11 @@ class CpuProgram:
                         self._run_segment(segment, brief=brief)
                 else:
                     self._run_until(how.stop)
-                if trial is not None:
-                    if not trial.over:
-                        trial.note(seats, (time.perf_counter() - begin) / self._expected_ns)
-                    elif self._shared_runs:
-                        self._shared_runs -= 1
-                        if not self._shared_runs:
-                            self._trial = Trial(trial.most)
+                if trial is not None and not trial.over:
+                    trial.note(seats, (time.perf_counter() - begin) / self._expected_ns)
+                elif trial is not None and self._until_own:
+                    self._until_own -= 1
+                    self._trial = trial if self._until_own else Trial(trial.most)
                 done = True
                 return self._results(how.outputs)
             finally:

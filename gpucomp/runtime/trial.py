@@ -6,6 +6,7 @@ import math
 
 MOST_RUNS = 200  # after which it is decided by what there is
 TRIALS = 4  # runs of a turn, without the first, which does not count
+AGAIN = 16  # runs of a program, after which it has a trial of its own
 TURNS = 2  # by all threads, and as many by one alone, one after the other: what disturbs one turn does not disturb all
 
 
@@ -45,3 +46,17 @@ class Trial:
     def least(self, threads: int) -> float:
         """Of the runs by so many; infinite if there were too few, as others had the threads."""
         return min((ratio for count, found in self.turns if count == threads for ratio in found[1:]), default=math.inf)
+
+
+def trial_of(known: dict[tuple[int, int], Trial], wanted: int, expected_ns: float) -> tuple[Trial, int]:
+    """The trial of a program that is estimated to take so long, and after how many runs it is to have one of its own.
+
+    Programs of other sizes whose estimates are alike share a trial: most of them run seldom. What they learn together may be
+    wrong for one that runs often. 0 runs: it need not have one of its own.
+    """
+    alike = wanted, math.frexp(expected_ns)[1]
+    found = known.get(alike)
+    trial = found or Trial(wanted)
+    if expected_ns > 1.0:  # else nothing is known of how long it takes
+        trial = known.setdefault(alike, trial)
+    return trial, AGAIN if found is not None and wanted > 1 else 0

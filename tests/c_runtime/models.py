@@ -81,6 +81,12 @@ def backwards() -> tuple[onnx.ModelProto, Feeds]:
     return made, [feed]
 
 
+def from_zeros() -> tuple[onnx.ModelProto, Feeds]:
+    """Recurrences whose first step is a loop of its own."""
+    made, feed = recurrence("GRU", 11, 2, 24, "bidirectional", states=False, linear_before_reset=1)
+    return made, [feed]
+
+
 def straight() -> tuple[onnx.ModelProto, Feeds]:
     """Outputs that are an input, a constant, and one tensor twice."""
     made = model(
@@ -99,6 +105,7 @@ FIXED: dict[str, Callable[[], tuple[onnx.ModelProto, Feeds]]] = {
     "bert": functools.partial(built, "bert_base"),
     "lstm": looped,
     "lstm_both_ways": backwards,
+    "gru_from_zeros": from_zeros,
     "straight": straight,
 }
 

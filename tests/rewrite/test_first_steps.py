@@ -40,6 +40,20 @@ def loop(initial, count=6, *, times=None, reverse=False):
     )
 
 
+def test_the_two_bodies_have_no_value_in_common():
+    h, x = input_value("h", TensorType(F32, (2, 5))), input_value("row", TensorType(F32, (2, 5)))
+    both, row = ops.Exp(x), ops.MatMul(h, weights(5, 5))
+    body = Graph((h, x), (both, ops.Add(row, both)))
+    xs = input_value("xs", TensorType(F32, (6, 2, 5)))
+    node = ops.Repeat.node(ZEROS, xs, body=body, count=6, states=1, scans=1, reverse=(False,), out_reverse=(False,))
+
+    first = first_of(node)
+
+    outside = {v for n in (*body.nodes(), ZEROS.node) for v in n.values if n.op is not ops.Constant} | {*body.inputs}
+    assert not outside & {v for n in first.nodes() for v in n.values}
+    assert not outside & {*first.inputs}
+
+
 def with_count(count):
     node = loop(ZEROS)
     return Node(node.op, node.inputs, MappingProxyType({**node.attrs, "count": count}), node.types, "")

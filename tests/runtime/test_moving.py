@@ -19,12 +19,12 @@ from gpucomp.errors import InputError
 from gpucomp.ir import size_steps as op
 from gpucomp.ir.run_numbers import MAGIC, SHIFT, number_of
 from gpucomp.runtime import moving
-from gpucomp.runtime.cpu import AGAIN, CpuProgram
+from gpucomp.runtime.cpu import CpuProgram
 from gpucomp.runtime.estimates import BYTES_A_NS, MULTIPLY_ADDS_A_NS
 from gpucomp.runtime.native import CODE, TASKS, address_of
 from gpucomp.runtime.repeats import ADVANCES
 from gpucomp.runtime.runner import Runner
-from gpucomp.runtime.trial import Trial
+from gpucomp.runtime.trial import AGAIN, Trial
 from gpucomp.targets import cpu
 from tests.onnx_builders import model, node, value
 from tests.runtime.test_any_shape import convolution
