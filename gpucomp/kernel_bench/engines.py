@@ -1,8 +1,8 @@
 """Who computes a kernel: gpucomp, and the libraries that it is held against. Each says why it cannot, or is timed.
 
 A call starts where its operands are in the device's memory and ends when the result is there. On a processor, and on OpenCL, it
-is timed by the clock of this process, and includes what the library does around its kernels. On CUDA, graphs of launches are
-replayed and timed by the device's events.
+is timed by the clock of this process, and includes what the library does around its kernels. On CUDA and HIP, graphs of launches
+are replayed and timed by the device's events.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OURS = "gpucomp"
 def _gpucomp(problem: Problem) -> Ready | Refusal:
     how: dict[str, Any] = {} if problem.records is None else {"records": problem.records}
     exe = gpucomp.compile(problem.model, target=problem.target.name, **how)
-    if problem.target.kind == "cuda":
+    if problem.target.kind in ("cuda", "hip"):
         from gpucomp.tuning.devices import open_device
 
         program = open_device(problem.target).open(exe.plan, exe.sources, exe.binaries, exe.weights)
@@ -54,8 +54,8 @@ def _numpy(problem: Problem) -> Ready | Refusal:
     spec, arrays = problem.spec, problem.arrays
     if not problem.on_processor:
         return Refusal("numpy computes on the processor only")
-    if spec.dtype != "f32":
-        return Refusal(f"numpy has no fast kernels of {spec.dtype}")
+    if spec.dtype != "f32" or spec.kind == "nbits_gemm":
+        return Refusal(f"numpy has no fast kernels of {'few bits' if spec.kind == 'nbits_gemm' else spec.dtype}")
     if spec.kind in ("gemm", "batched_gemm") and not (
         spec.values.get("bias") or spec.values.get("act", "none") != "none"
     ):

@@ -42,14 +42,17 @@ def test_gpucomp_computes_each_kind(text):
     assert error("gpucomp", text)[1] == ""
 
 
-@pytest.mark.parametrize("text", [text for text in SMALL if "dtype" not in text])
+REFUSED = ("dtype", "nbits", "max_pool:c=3")  # by torch
+
+
+@pytest.mark.parametrize("text", [text for text in SMALL if not any(part in text for part in REFUSED)])
 def test_torch_computes_each_kind_of_floating_point(text):
     pytest.importorskip("torch")
 
     assert error("torch", text)[1] == ""
 
 
-@pytest.mark.parametrize("text", [text for text in SMALL if "dtype" not in text])
+@pytest.mark.parametrize("text", [text for text in SMALL if "dtype" not in text and "nbits" not in text])
 def test_numpy_computes_each_kind_of_f32(text):
     assert error("numpy", text)[1] == ""
 
@@ -67,6 +70,9 @@ def test_kernels_in_16_bits(name, text):
     ("name", "text", "why"),
     [
         ("torch", "gemm:m=2,n=3,k=4,dtype=i8", "no public operator"),
+        ("torch", "nbits_gemm:m=2,n=3,k=64", "no public operator"),
+        ("torch", "max_pool:c=3,h=9,w=8,r=3,s=2,pad=0x0x1x1", "same padding on both sides"),
+        ("numpy", "nbits_gemm:m=2,n=3,k=64", "no fast kernels of few bits"),
         ("numpy", "gemm:m=2,n=3,k=4,dtype=i8", "no fast kernels of i8"),
         ("onnxruntime", "gemm:m=2,n=3,k=4,dtype=bf16", "no arrays of bf16"),
         ("clblast", "gemm:m=2,n=3,k=4", "OpenCL devices only"),
