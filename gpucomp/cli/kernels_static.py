@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpucomp.schedule.records import Picks
 
 UNKNOWN = "-"
+MOST_NEAREST = 3  # kernels that others are looked for of which something is published
 PREDICTED = ("kernel", "launches", "predicted us", "interval us", "floor us", "GFLOP/s", "GB/s", "limiter")
 PUBLISHED = ("kernel", "device", "predicted us", "interval us", "published us", "predicted / published", "of", "file")
 INTERVAL = "interval: what four of five published measurements were within"
@@ -43,7 +44,7 @@ def predict(
     picks, files = picks_of(records), published.tables(places)
     found = [predicted(spec, _costs(spec, target, picks), target) for spec in specs] if target is not None else []
     others = [_beside(one, picks) for one in published.figures(specs, files, target)]
-    data = {"target": target.name if target is not None else None, "kernels": found}
+    data: dict[str, Any] = {"target": target.name if target is not None else None, "kernels": found}
     if files:
         data |= {"published": others, "files": {table.name: published.source(table) for table in files}}
     text = json.dumps(data, indent=1)
@@ -117,9 +118,10 @@ def _predictions(found: Sequence[dict[str, Any]], target: Target) -> list[str]:
 def _publications(
     specs: Sequence[Spec], found: Sequence[dict[str, Any]], files: Sequence[Table], target: Target | None
 ) -> list[str]:
-    from gpucomp.kernel_bench.published import source
+    from gpucomp.kernel_bench.published import nearest, source
 
-    without = sum(str(spec) not in {one["kernel"] for one in found} for spec in specs)
+    told = {one["kernel"] for one in found}
+    without = [spec for spec in specs if str(spec) not in told]
     where = f" on a device of {target.name}" if target is not None else ""
     lines = [""] if target is not None else []
     if found:
@@ -131,9 +133,11 @@ def _publications(
         named = {one["file"] for one in found}
         lines += [f"{table.name}: {source(table)}" for table in files if table.name in named]
     if without:
-        lines.append(
-            f"nothing is published in {several(len(files), 'file')} of {without} of {several(len(specs), 'kernel')}{where}"
-        )
+        of = f"{len(without)} of {several(len(specs), 'kernel')}{where}"
+        lines.append(f"nothing is published in {several(len(files), 'file')} of {of}")
+    for spec in without[:MOST_NEAREST]:
+        if (other := nearest(spec, files, target)) is not None:
+            lines.append(f"the nearest to {spec}: {other}")
     return lines
 
 

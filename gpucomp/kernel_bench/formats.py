@@ -158,7 +158,8 @@ def _between_layers(row: Row, dtype: str) -> Operation | None:
 def _attention(table: Table) -> Iterator[Measured]:
     for row in table.rows:
         dtype = dtype_of(table, row)
-        spec = Attend(*(_integer(row, name) for name in ("batch", "tokens", "heads", "head_dim")), dtype)
+        batch, tokens, heads, depth = (_integer(row, name) for name in ("batch", "tokens", "heads", "head_dim"))
+        spec = Attend(batch, tokens, heads, depth, dtype)
         yield Measured(device_of(table, row), "attention", dtype, spec, time_of(row))
 
 
@@ -261,7 +262,8 @@ def clblast_problem(table: Table) -> Gemm:
 def tensile_problem(row: Row) -> Gemm:
     """The product of a row of a space of Tensile's, whose m and n are ours already."""
     a, b = transposed(row["layout"])
-    return Gemm(*(int(row[name]) for name in ("m", "n", "k", "batch")), a_transposed=a, b_transposed=b)
+    m, n, k, batch = (int(row[name]) for name in ("m", "n", "k", "batch"))
+    return Gemm(m, n, k, batch, a_transposed=a, b_transposed=b)
 
 
 def tensile_device(table: Table, row: Row) -> str:

@@ -17,7 +17,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import UsageError, quote
 from gpucomp.kernel_bench.formats import FORMATS, Measured, Table, format_of, load
 from gpucomp.kernel_bench.operations import Attend, Conv, Gemm
-from gpucomp.kernel_bench.specs import BINARY, Spec
+from gpucomp.kernel_bench.specs import BINARY, Spec, spec_of
 from gpucomp.targets.by_name import target_of
 
 SUFFIXES = (".csv", ".csv.gz")
@@ -129,6 +129,54 @@ def given(row: Measured) -> Key | None:
         return one.operator, one.rows, one.columns, one.dtype
     operator = row.operator.lower() if one.operator == "add" else one.operator  # ``add`` is any of two tensors
     return (operator, one.rows * one.columns, one.dtype) if operator in (*BINARY, *SINGLE) else None
+
+
+def nearest(spec: Spec, files: Sequence[Table], target: Target | None = None) -> str | None:
+    """The published kernel of the same kind and data type whose sizes differ least from those of ``spec``; ``None`` for none.
+
+    Sizes differ by the logarithms of their ratios.
+    """
+    key, best, least = asked(spec), None, math.inf
+    if key is None:
+        return None
+    interface = target.kind if target is not None else ""
+    rows = {(other, row.device) for table in files for row in _rows(table) if row.us > 0 and (other := given(row))}
+    devices = {device: target_of(device, interface) for _, device in rows}
+    for other, device in sorted(rows, key=str):
+        known = devices[device]
+        right = known is not None and (target is None or known.name == target.name)
+        if right and (far := _distance(key, other)) < least:
+            best, least = other, far
+    return None if best is None else _told(best)
+
+
+def _distance(one: Key, other: Key) -> float:
+    if (one[0], one[-1], len(one)) != (other[0], other[-1], len(other)):
+        return math.inf
+    pairs = zip(_numbers(one), _numbers(other), strict=True)
+    return math.hypot(*(math.log((1 + a) / (1 + b)) for a, b in pairs))
+
+
+def _numbers(key: Key) -> list[int]:
+    return [number for part in key[1:-1] for number in (part if isinstance(part, tuple) else (int(str(part)),))]
+
+
+def _told(key: Key) -> str:
+    """The specification of a kernel."""
+    names: dict[object, tuple[str, ...]] = {
+        "gemm": ("batch", "m", "n", "k"),
+        "conv": ("n", "c", "h", "w", "k", "r", "s", "pad", "stride", "dilation"),
+        "attention": ("batch", "q", "heads", "d"),
+        **dict.fromkeys(ROWS, ("rows", "cols")),
+    }
+    kind, *sizes, dtype = key
+    texts = ("x".join(map(str, size)) if isinstance(size, tuple) else size for size in sizes)
+    parts = [f"{name}={text}" for name, text in zip(names.get(kind, ("shape",)), texts, strict=True)]
+    if kind == "gemm":
+        kind, parts = ("gemm", parts[1:]) if sizes[0] == 1 else ("batched_gemm", parts)
+    elif kind not in names:
+        kind, parts = "elementwise", [f"op={kind}", *parts]
+    return str(spec_of(f"{kind}:{','.join(parts)},dtype={dtype}"))
 
 
 def source(table: Table) -> str:

@@ -307,10 +307,11 @@ def operations(spec: Spec) -> int | None:
 def nbytes(spec: Spec) -> int:
     """Bytes that must move at least once: each tensor of ``elements``, read or written."""
     *read, written = elements(spec)
-    size = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}[spec.dtype]
+    size: int = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}[spec.dtype]
     if spec.kind == "nbits_gemm":
         rows, weights = read
-        return size * (rows + written + spec.n * packed(spec)[0]) + weights  # each block has a scale
+        scales: int = spec.n * packed(spec)[0]
+        return size * (rows + written + scales) + weights
     return size * sum(read) + written * (4 if in_whole_numbers(spec) else size)
 
 

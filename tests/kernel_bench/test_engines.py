@@ -90,6 +90,29 @@ def test_gpucomp_on_an_opencl_device():
     assert error("gpucomp", "gemm:m=7,n=11,k=13,bias,act=relu", "opencl:pocl")[1] == ""
 
 
+CLBLAST = (
+    "gemm:m=7,n=11,k=13",
+    "gemm:m=7,n=11,k=13,trans_a,trans_b",
+    "gemm:m=1,n=11,k=13",
+    "gemm:m=1,n=11,k=13,trans_b",
+)
+
+
+@pytest.mark.parametrize("text", [*CLBLAST, *(f"batched_gemm:batch=3,m=5,n=7,k=9{flag}" for flag in ("", ",trans_b"))])
+def test_clblast_computes_products_as_they_are(text):
+    pytest.importorskip("pyclblast")
+
+    assert error("clblast", text, "opencl:pocl")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("gemm:m=2,n=3,k=4,act=relu", "no bias"), ("softmax:rows=2,cols=3", "products of f32 only")],
+)
+def test_why_clblast_has_no_kernel(text, why):
+    assert why in engines.prepared("clblast", problem(text, "opencl:generic")[0]).reason
+
+
 def test_gelu_is_the_exact_one():
     found = activated("gelu", np.array([-2.0, -0.5, 0.0, 0.5, 2.0]))
 

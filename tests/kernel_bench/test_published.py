@@ -6,7 +6,7 @@ import pytest
 
 from gpucomp import targets
 from gpucomp.errors import UsageError
-from gpucomp.kernel_bench.published import figures, source, tables
+from gpucomp.kernel_bench.published import figures, nearest, source, tables
 from gpucomp.kernel_bench.specs import spec_of
 
 GEMMS = """# source: example.org/gemms @1 (MIT); y=x@W^T (F.linear), bf16; us
@@ -133,6 +133,37 @@ def test_the_fastest_configuration_of_a_space(published):
 
     assert published(CLBLAST, clblast) == [(clblast, "GeForce RTX 2080 Ti", 60.0, 2)]
     assert published(TENSILE, tensile) == [(tensile, "MI100", 14.5, 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "found"),
+    [
+        (GEMMS, "gemm:m=500,n=4000,k=1000,dtype=bf16", GEMM),
+        (GEMMS, "gemm:m=4000,n=500,k=1000,bias,dtype=bf16", "gemm:m=4096,n=512,k=1024,dtype=bf16"),
+        (GEMMS, "gemm:m=500,n=4000,k=1000", None),
+        (GEMMS, "softmax:rows=3,cols=4", None),
+        (
+            CONVS,
+            "conv:c=64,h=56,w=56,k=64,r=3,s=3,stride=2,pad=1",
+            "conv:n=8,c=64,h=56,w=48,k=96,r=3,s=3,stride=2,pad=1",
+        ),
+        (ATTENTION, "attention:heads=8,q=300,d=64,dtype=bf16", "attention:batch=2,heads=16,q=512,d=64,dtype=bf16"),
+        (VECTORS, "elementwise:op=add,shape=30", "elementwise:op=add,shape=12000000"),
+        (VECTORS, "layer_norm:rows=3,cols=4", "layer_norm:rows=4000,cols=3000"),
+    ],
+)
+def test_the_nearest_kernel_that_is_published(tmp_path, text, asked, found):
+    (tmp_path / "file.csv").write_text(text)
+
+    assert nearest(spec_of(asked), tables([tmp_path / "file.csv"])) == found
+
+
+def test_the_nearest_kernel_on_a_device_of_the_target(tmp_path):
+    (tmp_path / "file.csv").write_text(GEMMS)
+    near = spec_of("gemm:m=4000,n=500,k=1000,dtype=bf16")
+
+    assert nearest(near, tables([tmp_path / "file.csv"]), targets.resolve("cuda:sm_80")) == GEMM
+    assert nearest(near, tables([tmp_path / "file.csv"]), targets.resolve("cuda:sm_75")) is None
 
 
 def test_a_folder_of_files(tmp_path):
