@@ -73,7 +73,7 @@ def kernels(function: Callable[..., Any]) -> Callable[..., Any]:
             "--kernels",
             multiple=True,
             metavar="FILE",
-            help="Measure the kernels in this file, one on each line, or in a list that comes with gpucomp: bert, deepbench, "
+            help="Measure the kernels in this file, one on each line, or in a list that comes with gpucomp: bert, blas, deepbench, "
             "llama, resnet50 or mixed. May repeat.",
         ),
         click.option(

@@ -198,12 +198,15 @@ class Code:
 
     native_half    the processor converts between f16 and f32
     native_scale   it multiplies 16 lanes of f32 by powers of two
+    native_masks   it loads some lanes of 32 bits or more, where others have branches
     native_bf16    it rounds f32 to bf16, but turns denormals into zero; only for callers that accept that
     """
 
-    def __init__(self, name: str, *, native_half: bool = False, native_scale: bool = False) -> None:
+    def __init__(
+        self, name: str, *, native_half: bool = False, native_scale: bool = False, native_masks: bool = False
+    ) -> None:
         self.name = name
-        self.native_half, self.native_scale = native_half, native_scale
+        self.native_half, self.native_scale, self.native_masks = native_half, native_scale, native_masks
         self.native_bf16 = False
         self._tables: set[str] = set()
         self._sizes: dict[RunSize, Value] = {}
@@ -401,6 +404,32 @@ class Code:
             f"{chosen.type} {chosen.text}, {type} zeroinitializer"
         )
         return self.let(f"call {type} @llvm.masked.gather.{type.suffix}.v{lanes}p0({inner})", type)
+
+    def strided_load(self, address: Value, type: Type, stride: int, mask: Value | None = None) -> Value:
+        """Every ``stride``-th element from ``address`` on, two at least: contiguous loads and shuffles of them.
+
+        Only what is between the first and the last of them is read, and with ``mask`` nothing for lanes outside it.
+        """
+        lanes, nothing = type.lanes, self.const(False, Type("i1", type.lanes))
+        starts = [*range(0, (stride - 1) * lanes, lanes), (stride - 1) * (lanes - 1)]
+        parts = []
+        for start in starts:
+            at = self.gep(address, start, type.scalar)
+            if mask is None:
+                parts.append(self.load(at, type, max(type.bits // 8, 1)))
+                continue
+            places = [start + place for place in range(lanes)]
+            order = [place // stride if place % stride == 0 else lanes for place in places]
+            parts.append(self.masked_load(at, type, self.shuffle(mask, nothing, order)))
+        result = parts[0]
+        for number in range(1, stride):
+            order = []
+            for lane in range(lanes):
+                place, own = lane * stride, min(lane * stride // lanes, stride - 1)
+                earlier = place if number == 1 else lane  # the first shuffle sees the first part as it was loaded
+                order.append(lanes + place - starts[number] if own == number else earlier if own < number else 0)
+            result = self.shuffle(result, parts[number], order)
+        return result
 
     def scatter(self, value: Value, base: Value, offset: Value, mask: Value | None = None) -> None:
         """``base[offset] = value``, for each lane of ``offset`` inside ``mask``."""

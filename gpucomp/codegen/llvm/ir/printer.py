@@ -22,6 +22,7 @@ from gpucomp.expr.simplify import Interval, bounds
 from gpucomp.ir.size import Size, below
 from gpucomp.ir.types import BOOL, F32, I64, DType, TensorType
 
+NEAR = 4  # the largest stride at which contiguous loads are shuffled
 INT32 = (-(2**31), 2**31 - 1)
 
 
@@ -217,10 +218,19 @@ class Printer:
             raw = self._shared(base, offset.base, scalar)
         elif isinstance(offset, Value) and not offset.type.lanes:
             raw = self._shared(base, offset, scalar)
+        elif isinstance(offset, Affine) and self._is_near(offset.stride, dtype):
+            address = code.gep(base, offset.base, scalar)
+            raw = code.strided_load(address, Type(scalar, self.width), offset.stride, self.mask)
         else:
             spread = self._spread(offset, "i64") if isinstance(offset, Affine) else offset
             raw = code.gather(base, spread, scalar, self.mask)
         return storage.from_memory(raw, dtype)
+
+    def _is_near(self, stride: int, dtype: DType) -> bool:
+        """Whether loads of all that is between the lanes are faster than a gather: masks have to be instructions for that."""
+        return 2 <= stride <= min(NEAR, self.width) and (
+            self.mask is None or (self.code.native_masks and dtype.bits >= 32)
+        )
 
     def _shared(self, base: Value, offset: Value, scalar: str) -> Value:
         self._shared_loads += 1

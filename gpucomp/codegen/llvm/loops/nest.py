@@ -145,7 +145,12 @@ class Entry:
     def __init__(self, kernel: Kernel, name: str, target: Target) -> None:
         self.kernel, self.name, self.target = kernel, name, target
         features = target.features
-        self.code = Code(name, native_half=bool(features & {"f16c", "neon"}), native_scale="avx512f" in features)
+        self.code = Code(
+            name,
+            native_half=bool(features & {"f16c", "neon"}),
+            native_scale="avx512f" in features,
+            native_masks="avx2" in features,
+        )
         self.params = [self.code.argument(f"p{i}", PTR) for i in range(len(kernel.params))]
         self.first, self.last = self.code.argument("first", I64), self.code.argument("last", I64)
         self.shared: list[Value] = []  # memory that the tasks share: the workspace and the counters
