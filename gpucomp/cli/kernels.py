@@ -73,8 +73,8 @@ def kernels(function: Callable[..., Any]) -> Callable[..., Any]:
             "--kernels",
             multiple=True,
             metavar="FILE",
-            help="Measure the kernels in this file, one on each line, or in a list that comes with gpucomp: bert, blas, deepbench, "
-            "llama, resnet50 or mixed. May repeat.",
+            help="Measure the kernels in this file, one on each line, or in a list that comes with gpucomp: bert, blas, "
+            "deepbench, llama, resnet50 or mixed. May repeat.",
         ),
         click.option(
             "--kernel",

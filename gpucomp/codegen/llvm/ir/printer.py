@@ -42,7 +42,8 @@ def _fits(interval: Interval) -> bool:
 
 
 class Printer:
-    """Writes blocks into ``code``. ``width`` is the number of lanes, 0 for scalar code; ``mask`` has the active lanes.
+    """Writes blocks into ``code``. ``width`` is the number of lanes, 0 for scalar code; ``mask`` has the active lanes. ``loaded``
+    has what memory holds for some loads, as vectors.
 
     ``values`` binds names (index variables, holes) to values; statements add their own.
     """
@@ -56,10 +57,12 @@ class Printer:
         width: int = 0,
         mask: Value | None = None,
         values: Mapping[str, LaneValue] | None = None,
+        loaded: Mapping[Expr, Value] | None = None,
     ) -> None:
         self.code, self.params, self.types, self.width = code, params, types, width
         self.mask = mask
         self.values: dict[str, LaneValue] = dict(values or {})
+        self._loaded = loaded or {}
         self._slots: dict[str, Slot] = {}
         self._conditional = False  # inside a branch that only some lanes may take
         self._shared_loads = 0
@@ -136,6 +139,8 @@ class Printer:
 
     def _let(self, let: Let) -> LaneValue:
         match let.expr:
+            case Load() if let.expr in self._loaded:
+                return storage.from_memory(self._loaded[let.expr], let.expr.dtype)
             case Load(source=source):
                 return self._load(source, let.operands[0])
             case Call(fn=fn, args=args) if args[0].dtype is I64:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
+from gpucomp.codegen.llvm.loops.blocks import blocks_of
 from gpucomp.codegen.llvm.loops.nest import (
     Entry,
     FlatStore,
@@ -58,11 +59,15 @@ def emit_loops(
     program = lower([e for s in stores for e in (s.offset, s.value)], axes, schedule["unroll"])
     bound: dict[Expr, LaneValue] = {}
 
+    blocks = blocks_of(exprs, vector, tile, MOST_STEP, axes)
+
     def point(position: Value, mask: Value | None) -> None:
         if vector is not None:
             bound[vector] = lane_index(position, width)
+        filled = blocks.filled(entry, bound, width) if blocks is not None and mask is None else []
         with entry.nested(tile, bound):
-            printer = entry.printer(program, bound, width, mask)
+            loaded = blocks.loaded(entry, filled, bound[tile[0]], width) if blocks is not None and filled else {}
+            printer = entry.printer(program, bound, width, mask, loaded)
             for i, store in enumerate(stores):
                 printer.store(store.target, program.results[2 * i], program.results[2 * i + 1])
 

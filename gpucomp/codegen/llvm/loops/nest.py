@@ -176,10 +176,19 @@ class Entry:
         text = "\n".join([*before, self.text()])
         return Emitted(text, tasks, self.code.sizes, self.workspace_bytes, self.counter_bytes)
 
-    def printer(self, program: Program, values: dict[Expr, LaneValue], width: int, mask: Value | None) -> Printer:
-        """A printer that has run ``program`` with ``values``."""
+    def printer(
+        self,
+        program: Program,
+        values: dict[Expr, LaneValue],
+        width: int,
+        mask: Value | None,
+        loaded: Mapping[Expr, Value] | None = None,
+    ) -> Printer:
+        """A printer that has run ``program`` with ``values``, and with the loads that are ``loaded`` already."""
         bound = {program.names[e]: v for e, v in values.items() if e in program.names}
-        printer = Printer(self.code, self.params, self.kernel.params, width=width, mask=mask, values=bound)
+        printer = Printer(
+            self.code, self.params, self.kernel.params, width=width, mask=mask, values=bound, loaded=loaded
+        )
         printer.run(program.block)
         return printer
 
