@@ -290,13 +290,9 @@ def tune(
     compile --records DIR` compiles with the schedules that were found.
     """
     from gpucomp import targets
-    from gpucomp.tuning import any_size, tuner
+    from gpucomp.tuning import tuner
 
-    works = _kernels(kernels, lists)
-    if (model is not None) == bool(works):
-        raise UsageError("give a model, or one kernel with --kernel", code="GPC2023")
-    if works and (shapes or constants or trace_file):
-        raise UsageError("--shapes, --constants and --shapes-from are for models, not for --kernel", code="GPC2023")
+    works = _kernels(kernels, lists, model, bool(shapes or constants or trace_file))
     _check(sampler, lock, report)
     device = targets.resolve(target or config.current().target)
     options = tuner.TuneOptions(
@@ -314,9 +310,7 @@ def tune(
     known, fixed = tensors.parse_shapes(shapes), tensors.parse_constants(constants)
     if not dry_run:
         _require(device, here=address is None)
-    if model is not None:
-        parts = any_size.parts_of(model, known, fixed, trace_file or ())
-        works = [_Work("", lambda: model, part.sizes, part.shapes) for part in parts]
+    works = works or _at_sizes(model, known, fixed, trace_file)
     how = {"constants": fixed, "precision": precision, "keep_fp32": keep_fp32}
     found = _tuned(works, device, how, options, None if dry_run else place)
     if report is not None and found:
@@ -378,15 +372,22 @@ def _require(device: Target, *, here: bool) -> None:
         targets.require_device(device)
 
 
-def _kernels(texts: Sequence[str], lists: Sequence[str]) -> list[_Work]:
-    """The kernels that are given, one by one and in lists; their models are made when their turn comes."""
-    from gpucomp.kernel_bench.models import model
+def _kernels(texts: Sequence[str], lists: Sequence[str], model: Path | None, sized: bool) -> list[_Work]:
+    """The kernels that are given, one by one and in lists; their models are made when their turn comes.
+
+    Raises ``UsageError`` unless there are kernels or a ``model``, and if they are ``sized`` by options for models.
+    """
+    if (model is not None) == bool(texts or lists):
+        raise UsageError("give a model, or one kernel with --kernel", code="GPC2023")
+    if model is None and sized:
+        raise UsageError("--shapes, --constants and --shapes-from are for models, not for --kernel", code="GPC2023")
+    from gpucomp.kernel_bench.models import model as model_of
     from gpucomp.kernel_bench.reference import operands
     from gpucomp.kernel_bench.specs import Spec, spec_of, specs_in
     from gpucomp.tuning import specs
 
     def made(spec: Spec) -> ModelProto:
-        return model(spec, operands(spec))
+        return model_of(spec, operands(spec))
 
     given = [*(spec_of(text) for text in texts if ":" in text), *(spec for name in lists for spec in specs_in(name))]
     short = [text for text in texts if ":" not in text]
@@ -396,6 +397,18 @@ def _kernels(texts: Sequence[str], lists: Sequence[str]) -> list[_Work]:
         *(_Work(text, partial(specs.model, text)) for text in short),
         *(_Work(str(spec), partial(made, spec)) for spec in given),
     ]
+
+
+def _at_sizes(
+    model: Path | None, shapes: Mapping[str, Any], constants: Mapping[str, Any], trace_file: Path | None
+) -> list[_Work]:
+    """A model, once for each set of sizes that it is tuned at."""
+    from gpucomp.tuning import any_size
+
+    if model is None:
+        return []
+    parts = any_size.parts_of(model, shapes, constants, trace_file or ())
+    return [_Work("", lambda: model, part.sizes, part.shapes) for part in parts]
 
 
 def _fleet(address: str | None, workers: int, signed: Certificates | None) -> Wanted | None:

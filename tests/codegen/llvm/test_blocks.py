@@ -11,6 +11,7 @@ import pytest
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.ir.builder import Code
 from gpucomp.codegen.llvm.ir.printer import NEAR
+from gpucomp.codegen.llvm.ir.shuffles import transposed
 from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.expr.core import axes_of, both, cast, hole, load, select
 from gpucomp.ir.types import BOOL, F16, F32, F64, I8, I32, DType, TensorType
@@ -39,7 +40,7 @@ class Alone:
         self.array[...] = array
 
 
-def transposed(shape: tuple[int, ...], order: tuple[int, ...], dtype: DType = F32) -> Kernel:
+def swapped(shape: tuple[int, ...], order: tuple[int, ...], dtype: DType = F32) -> Kernel:
     axes = axes_of(shape)
     params = (TensorType(dtype, shape), TensorType(dtype, tuple(shape[o] for o in order)))
     return Kernel("loops", params, 1, Loops(axes), (Store(1, tuple(axes[o] for o in order), load(0, axes, dtype)),))
@@ -62,7 +63,7 @@ def every(shape: tuple[int, int], step: int, dtype: DType = F32, window: int = 1
     ("shape", "order"), [((37, 48), (1, 0)), ((5, 33, 24), (0, 2, 1)), ((40, 20, 12), (2, 1, 0)), ((16, 16), (1, 0))]
 )
 def test_transposes_of_each_type(shape, order, dtype):
-    check(transposed(shape, order, dtype))
+    check(swapped(shape, order, dtype))
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, F16, I8, I32], ids=str)
@@ -75,7 +76,7 @@ def test_windows_some_columns_apart(step, dtype):
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(
     "kernel",
-    [transposed((37, 48), (1, 0)), transposed((65, 24), (1, 0), I8), every((1, 65), 2), every((1, 94), 3, F16),
+    [swapped((37, 48), (1, 0)), swapped((65, 24), (1, 0), I8), every((1, 65), 2), every((1, 94), 3, F16),
      every((1, 66), 2, F32, window=3), every((1, 129), 4)],
     ids=lambda kernel: f"{kernel.params[0]}",
 )  # fmt: skip
@@ -98,7 +99,7 @@ def test_an_operand_that_is_read_on_one_side_only_is_no_block():
     check(kernel)
     guarded, plain = (
         emit(one, default_schedule(one), cpu.host(), "k").text.count("alloca")
-        for one in (kernel, transposed((48, 64), (1, 0)))
+        for one in (kernel, swapped((48, 64), (1, 0)))
     )
     assert (guarded, plain) == (0, 1)
 
@@ -124,6 +125,6 @@ def test_columns_of_a_block(monkeypatch, rows, columns, scalar):
         return made
 
     monkeypatch.setattr(code, "shuffle", shuffled)
-    found = [held[value.text] for value in code.transposed(values)]
+    found = [held[value.text] for value in transposed(code, values)]
 
     assert found == [[(row, column) for row in range(rows)] for column in range(columns)]

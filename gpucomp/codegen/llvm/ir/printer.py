@@ -14,6 +14,7 @@ from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Captured, Code, Slot, Value
 from gpucomp.codegen.llvm.ir.math import quotient
 from gpucomp.codegen.llvm.ir.quantize import code_of, quantizer_of
+from gpucomp.codegen.llvm.ir.shuffles import strided_load
 from gpucomp.codegen.llvm.ir.types import I64 as I64_TYPE
 from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select
@@ -225,7 +226,7 @@ class Printer:
             raw = self._shared(base, offset, scalar)
         elif isinstance(offset, Affine) and self._is_near(offset.stride, dtype):
             address = code.gep(base, offset.base, scalar)
-            raw = code.strided_load(address, Type(scalar, self.width), offset.stride, self.mask)
+            raw = strided_load(code, address, Type(scalar, self.width), offset.stride, self.mask)
         else:
             spread = self._spread(offset, "i64") if isinstance(offset, Affine) else offset
             raw = code.gather(base, spread, scalar, self.mask)

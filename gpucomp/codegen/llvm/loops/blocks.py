@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.ir import storage
 from gpucomp.codegen.llvm.ir.builder import Value
-from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.ir.printer import LaneValue
+from gpucomp.codegen.llvm.ir.shuffles import transposed
 from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.expr.core import Expr, Load, Reduce, Select, Var, index, substitute
@@ -19,32 +20,31 @@ MOST = 3  # operands that are transposed; a block of one is as many registers as
 
 @dataclass(frozen=True)
 class Blocks:
-    """Loads that lanes along one axis make far apart, and that are contiguous along ``inner``, of so many steps.
+    """Loads that lanes along ``vector`` make ``strides`` apart, and that are contiguous along ``inner``.
 
     ``program`` computes where each of them begins.
     """
 
+    vector: Var
     inner: Var
+    strides: tuple[int, ...]
     loads: tuple[Load, ...]
     program: Program
 
-    def filled(self, entry: Entry, bound: dict[Expr, LaneValue], width: int) -> list[Value]:
-        """Memory with a vector for each step of ``inner``, for each of the loads."""
-        printer = entry.printer(self.program, bound, width, None)
-        return [
-            self._block(entry, load, printer.operand(result), width)
-            for load, result in zip(self.loads, self.program.results, strict=True)
-        ]
+    def filled(self, entry: Entry, bound: dict[Expr, LaneValue], position: Value, width: int) -> list[Value]:
+        """Memory with a vector for each step of ``inner``, for each of the loads, whose first lane is at ``position``."""
+        printer = entry.printer(self.program, {**bound, self.vector: position}, 0, None)
+        starts = map(printer.value, self.program.results)
+        return [self._block(entry, *one, width) for one in zip(self.loads, starts, self.strides, strict=True)]
 
-    def _block(self, entry: Entry, load: Load, start: LaneValue, width: int) -> Value:
-        assert isinstance(start, Affine)
+    def _block(self, entry: Entry, load: Load, start: Value, stride: int, width: int) -> Value:
         code, size = entry.code, self.inner.extent
         scalar = storage.memory_scalar(load.dtype)
         row = Type(scalar, size)
-        base = code.gep(entry.params[load.source], start.base, scalar)
-        rows = [code.load(code.gep(base, lane * start.stride, scalar), row, load.dtype.nbytes) for lane in range(width)]
+        base = code.gep(entry.params[load.source], start, scalar)
+        rows = [code.load(code.gep(base, lane * stride, scalar), row, load.dtype.nbytes) for lane in range(width)]
         block = code.stack(f"[{size * width} x {scalar}]", 64)
-        for step, value in enumerate(code.transposed(rows)):
+        for step, value in enumerate(transposed(code, rows)):
             code.store(value, code.gep(block, step * width, scalar), load.dtype.nbytes)
         return block
 
@@ -68,16 +68,17 @@ def blocks_of(
     if vector is None or len(inner) != 1:
         return None
     (axis,) = inner
-    found = []
+    found: dict[Load, int] = {}
     for load in dict.fromkeys(load for e in exprs for load in _always(e)):
         step = coefficient(load.index[0], vector)
-        far = isinstance(step, int) and not isinstance(step, Size) and abs(step) > apart
-        if far and is_one(coefficient(load.index[0], axis)) and load.dtype.bits in (8, 16, 32, 64):
-            found.append(load)
+        if not isinstance(step, int) or isinstance(step, Size) or abs(step) <= apart:
+            continue
+        if is_one(coefficient(load.index[0], axis)) and load.dtype.bits in (8, 16, 32, 64):
+            found[load] = step
     if not found or len(found) > MOST:
         return None
     starts = [simplify(substitute(load.index[0], {axis: index(0)})) for load in found]
-    return Blocks(axis, tuple(found), lower(starts, [e for e in bound if e is not axis]))
+    return Blocks(vector, axis, tuple(found.values()), tuple(found), lower(starts, [e for e in bound if e is not axis]))
 
 
 def _always(expr: Expr) -> Iterator[Load]:

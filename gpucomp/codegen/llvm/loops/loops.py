@@ -61,15 +61,22 @@ def emit_loops(
 
     blocks = blocks_of(exprs, vector, tile, MOST_STEP, axes)
 
+    def stored(mask: Value | None, loaded: dict[Expr, Value] | None = None) -> None:
+        printer = entry.printer(program, bound, width, mask, loaded)
+        for i, store in enumerate(stores):
+            printer.store(store.target, program.results[2 * i], program.results[2 * i + 1])
+
     def point(position: Value, mask: Value | None) -> None:
         if vector is not None:
             bound[vector] = lane_index(position, width)
-        filled = blocks.filled(entry, bound, width) if blocks is not None and mask is None else []
-        with entry.nested(tile, bound):
-            loaded = blocks.loaded(entry, filled, bound[tile[0]], width) if blocks is not None and filled else {}
-            printer = entry.printer(program, bound, width, mask, loaded)
-            for i, store in enumerate(stores):
-                printer.store(store.target, program.results[2 * i], program.results[2 * i + 1])
+        if blocks is None or mask is not None:
+            with entry.nested(tile, bound):
+                stored(mask)
+            return
+        filled = blocks.filled(entry, bound, position, width)
+        with code.loop(0, blocks.inner.extent) as step:
+            bound[blocks.inner] = step
+            stored(None, blocks.loaded(entry, filled, step, width))
 
     with code.loop(entry.first, entry.last) as task:
         parts = entry.decompose(task, [*(a.extent for a in tasks.axes), tasks.blocks])
