@@ -31,16 +31,17 @@ from pathlib import Path
 import numpy as np
 
 from bench.measured.__main__ import paths_in
-from bench.measured.formats import load
-from bench.measured.kernels import Gemm
-from bench.measured.predict import target_of
+from bench.measured.kernels import kernel_of
 from bench.measured.spaces import Space, predicted, spaces_of
 from bench.options import parser_of
 from bench.tuning_lab_devices import effects
+from gpucomp.kernel_bench.formats import load
+from gpucomp.kernel_bench.operations import Gemm
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.model import predict
 from gpucomp.schedule.uncertainty import SCHEDULES, interval
+from gpucomp.targets.by_name import target_of
 from gpucomp.tuning.engines import EXPECTED, candidates
 from gpucomp.tuning.recorded import Recorded
 from gpucomp.tuning.replay import search
@@ -98,7 +99,7 @@ def published(folder: Path) -> Iterator[Case]:
 
 
 def _case(group: str, space: Space) -> Case:
-    target, family, kernel = target_of(space.device), FAMILIES[space.engine], space.gemm.kernel()
+    target, family, kernel = target_of(space.device), FAMILIES[space.engine], kernel_of(space.gemm)
     assert target is not None
     assert target.device is not None
     problem, schedules = family.problem(kernel), [dict(key) for key in space.times]
@@ -126,7 +127,7 @@ def worse(case: Case, seed: int) -> Case:
 def made(times: int) -> Iterator[Case]:
     """Devices whose times are the predictions with random effects; what is not predicted is as slow as the slowest."""
     for device, engine, gemm in MADE:
-        target, kernel = target_of(device), gemm.kernel()
+        target, kernel = target_of(device), kernel_of(gemm)
         assert target is not None
         own = candidates(kernel, FAMILIES[engine], target)
         assert own.expected is not None

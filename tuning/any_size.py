@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpucomp.errors import UsageError
 from gpucomp.frontend.onnx.loader import Source, load_open, read
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpucomp.tuning.tuner import Tuned, TuneOptions
 
 Sizes = Mapping[str, int]
+Searched = TypeVar("Searched")
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ def parts_of(
     return [Part(one, found.at(one)) for one in sizes.values()]
 
 
-def affordable(parts: Sequence[Part], options: TuneOptions) -> Sequence[Part]:
-    """The first of ``parts``, as many as have a trial each."""
+def affordable(parts: Sequence[Searched], options: TuneOptions) -> Sequence[Searched]:
+    """The first of ``parts``, which have a search each: as many as have a trial."""
     return parts if options.trials is None else parts[: options.trials]
 
 

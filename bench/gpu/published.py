@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.gpu.work import Job
 from bench.measured import layers
-from bench.measured.formats import load
+from gpucomp.kernel_bench.formats import load
 
 NAME = "published"
 LEFT_OUT = "no file is given: --find-db FILE"

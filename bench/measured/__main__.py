@@ -3,7 +3,8 @@
     python -m bench.measured FOLDER [--json FILE] [--problems 80] [--jobs 2] [--markdown FILE]
                              [--direct | --intervals | --layers | --order]
 
-FOLDER has files of comma-separated values, compressed or not; their columns tell what they hold (``bench.measured.formats``).
+FOLDER has files of comma-separated values, compressed or not; their columns say what they hold, see
+``gpucomp.kernel_bench.formats``.
 For each file, device and data type: how many problems were predicted of how many rows, the ratio of predicted over measured
 time, the median of its absolute logarithm and Spearman's coefficient. A problem's time is that of the schedule that the model
 ranks first over all engines. For files that have many configurations of one kernel (``bench.measured.spaces``) also the
@@ -35,11 +36,12 @@ from typing import Any
 
 from bench.measured import direct, intervals, layers, order
 from bench.measured.agreement import File, Ranked, as_json, file_of, ranked_of, ranking
-from bench.measured.formats import Measured, Table, format_of, load, sampled
-from bench.measured.predict import Wanted, answers, predicted_kind, predictions, target_of
+from bench.measured.predict import Wanted, answers, predicted_kind, predictions
 from bench.measured.spaces import Space, predicted, spaces_of
 from bench.options import parser_of
 from gpucomp.errors import UsageError
+from gpucomp.kernel_bench.formats import Measured, Table, format_of, load, sampled
+from gpucomp.targets.by_name import target_of
 
 SUFFIXES = (".csv", ".csv.gz")
 TOLD = 10  # least problems of one operator that have a row of their own in the tables

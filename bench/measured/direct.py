@@ -15,9 +15,11 @@ from statistics import median
 from typing import Any
 
 from bench.measured.agreement import File, file_of
-from bench.measured.formats import Measured, Table, conv_of, device_of, fastest, sampled
-from bench.measured.kernels import TYPES, Conv
-from bench.measured.predict import Wanted, target_of
+from bench.measured.kernels import TYPES
+from bench.measured.predict import Wanted
+from gpucomp.kernel_bench.formats import Measured, Table, conv_of, device_of, fastest, sampled
+from gpucomp.kernel_bench.operations import Conv
+from gpucomp.targets.by_name import target_of
 
 LEAST = 50.0  # us
 INDIRECT = ("winograd", "fft")  # parts of solvers' names

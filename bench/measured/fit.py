@@ -22,16 +22,17 @@ from pathlib import Path
 import numpy as np
 
 from bench.measured.agreement import spearman
-from bench.measured.formats import Measured, format_of, load, sampled
-from bench.measured.predict import target_of
+from bench.measured.kernels import kernel_of
 from bench.measured.spaces import Space, spaces_of
 from bench.options import parser_of
 from gpucomp.device.device import FIGURES, Device, Losses
 from gpucomp.errors import ScheduleError
+from gpucomp.kernel_bench.formats import Measured, format_of, load, sampled
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import Demand, demand
 from gpucomp.schedule.model import predict
+from gpucomp.targets.by_name import target_of
 
 KEPT = 150  # schedules of a problem and an engine that stay in the running when numbers change
 ROUNDS = 3
@@ -126,7 +127,7 @@ def problems_of(name: str, rows: Sequence[Measured]) -> Problems:
     parts: list[tuple[rank.Facts, Demand, int]] = []
     times: list[float] = []
     for row in rows:
-        kernel = row.spec.kernel()
+        kernel = kernel_of(row.spec)
         wanted, kept = demand(kernel, target.device), len(parts)
         for family in engines_of(kernel, target.features):
             if not rank.can_rank(family):
@@ -171,7 +172,7 @@ def configurations_of(name: str, spaces: Sequence[Space]) -> Configurations:
     assert target.device is not None
     parts, times, extra = [], list[float](), list[np.ndarray]()
     for number, space in enumerate(spaces):
-        parts.append((space.facts(target.device), demand(space.gemm.kernel(), target.device), number))
+        parts.append((space.facts(target.device), demand(kernel_of(space.gemm), target.device), number))
         times += space.times.values()
         extra.append(space.extra_us(target.device))
     (block,) = _blocks(parts)

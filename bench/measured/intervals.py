@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.measured.formats import Measured
-from bench.measured.predict import Wanted, target_of
+from bench.measured.predict import Wanted
+from gpucomp.kernel_bench.formats import Measured
 from gpucomp.schedule.uncertainty import vendor_of
+from gpucomp.targets.by_name import target_of
 
 ENDS = (10, 90)  # percentiles: four of five are between
 FEWEST = 10  # measurements that ends are taken from

@@ -9,9 +9,11 @@ from typing import Any
 
 from bench.measured.agreement import file_of
 from bench.measured.direct import INDIRECT
-from bench.measured.formats import Table, conv_of, device_of, fastest
-from bench.measured.kernels import TYPES, Conv
-from bench.measured.predict import Wanted, answers, predicted_on_hip, target_of
+from bench.measured.kernels import TYPES
+from bench.measured.predict import Wanted, answers, predicted_on_hip
+from gpucomp.kernel_bench.formats import Table, conv_of, device_of, fastest
+from gpucomp.kernel_bench.operations import Conv
+from gpucomp.targets.by_name import target_of
 
 MODEL, BATCH = "resnet50", 64
 

@@ -14,12 +14,13 @@ from statistics import NormalDist
 
 import numpy as np
 
-from bench.measured.predict import target_of
+from bench.measured.kernels import kernel_of
 from bench.measured.spaces import Space, predicted
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.model import predict
 from gpucomp.schedule.uncertainty import kind_of
+from gpucomp.targets.by_name import target_of
 from gpucomp.tuning.samplers.model import normal_cdf
 
 SURE = 0.8  # the share of pairs in order from which a gain is clear
@@ -66,7 +67,7 @@ def kinds_of(space: Space) -> list[str]:
     target = target_of(space.device)
     assert target is not None
     assert target.device is not None
-    terms = predict(demand(space.gemm.kernel(), target.device), target.device, space.facts(target.device).launch())
+    terms = predict(demand(kernel_of(space.gemm), target.device), target.device, space.facts(target.device).launch())
     return [kind_of(space.engine, replace(terms.row(k), launch_us=0.0)) for k in range(len(space.times))]
 
 
@@ -109,7 +110,7 @@ def default_of(file: str, spaces: Sequence[Space]) -> Default:
     for space in spaces:
         target, family = target_of(space.device), FAMILIES[space.engine]
         assert target is not None
-        own = family.default(family.problem(space.gemm.kernel()), target.limits).numbers
+        own = family.default(family.problem(kernel_of(space.gemm)), target.limits).numbers
         apart = [sum(abs(np.log2(max(v, 0.5) / max(own[name], 0.5))) for name, v in key) for key in space.times]
         us, measured = predicted(space), np.array(list(space.times.values()))
         start, first = int(np.argmin(apart)), int(np.argmin(us))

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.measured.agreement import File, file_of, spearman
-from bench.measured.formats import Table, load, time_of
-from bench.measured.predict import answers, target_of
+from bench.measured.predict import answers
 from bench.options import parser_of
 from gpucomp.device.catalogue import find
+from gpucomp.kernel_bench.formats import Table, load, time_of
+from gpucomp.targets.by_name import target_of
 
 TABLE = Path(__file__).with_name("ncnn_vulkan.csv")
 WANTED = 0.95  # of Spearman's coefficient

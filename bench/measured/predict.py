@@ -4,69 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
-from bench.measured.kernels import Spec
-from gpucomp.device.catalogue import find
-from gpucomp.device.target import Target
+from bench.measured.kernels import kernel_of
 from gpucomp.errors import ScheduleError
+from gpucomp.kernel_bench.operations import Operation
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import rank
 from gpucomp.schedule.uncertainty import kind_of
-from gpucomp.targets import cuda, hip, opencl
+from gpucomp.targets.by_name import target_of
 
-Wanted = tuple[str, Spec]
+Wanted = tuple[str, Operation]
 Question = TypeVar("Question", bound=tuple[Any, ...])
 Answer = TypeVar("Answer")
 
 
-@lru_cache(maxsize=1024)
-def target_of(name: str, interface: str = "") -> Target | None:
-    """The target for a device as a file names it, with that device's figures; ``None`` if nothing is known of it.
-
-    With ``interface`` ``hip``, the target of HIP for a GPU of AMD; ``None`` for others.
-    """
-    known = find(name)
-    if known is None:
-        return None
-    kind, _, arch = known.target.partition(":")
-    device = known.device
-    if interface == "hip":
-        if not hip.is_known(arch):
-            return None
-        target, device = hip.manifest(arch), replace(device, shuffles=True)
-    else:
-        target = cuda.manifest(arch) if kind == "cuda" else opencl.manifest(arch)
-    limits = replace(target.limits, units=device.units)
-    return replace(target, limits=limits, device=device, features=target.features - known.lacks)
-
-
-def predicted_us(name: str, spec: Spec) -> float:
+def predicted_us(name: str, spec: Operation) -> float:
     """The predicted time on a device; 0 if no engine that the model ranks takes the kernel there."""
     found = _first(name, spec)
     return found.us if found is not None else 0.0
 
 
-def predicted_kind(name: str, spec: Spec) -> tuple[float, str]:
+def predicted_kind(name: str, spec: Operation) -> tuple[float, str]:
     """As ``predicted_us``, and what takes the time, as ``gpucomp.schedule.uncertainty`` has it; "" for a time of 0."""
     found = _first(name, spec)
     return (found.us, kind_of(found.family.title, found.terms)) if found is not None else (0.0, "")
 
 
-def predicted_on_hip(name: str, spec: Spec) -> float:
+def predicted_on_hip(name: str, spec: Operation) -> float:
     """As ``predicted_us``, by HIP's kernels on a GPU of AMD."""
     found = _first(name, spec, "hip")
     return found.us if found is not None else 0.0
 
 
-def _first(name: str, spec: Spec, interface: str = "") -> rank.Ranked | None:
+def _first(name: str, spec: Operation, interface: str = "") -> rank.Ranked | None:
     """The schedule that the model ranks first."""
     target = target_of(name, interface)
     if target is None or target.device is None:
         return None
-    kernel = spec.kernel()
+    kernel = kernel_of(spec)
     families = [f for f in engines_of(kernel, target.features) if rank.can_rank(f)]
     try:
         found = rank.best(kernel, rank.problems(kernel, families), target.limits, target.device)

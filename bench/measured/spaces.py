@@ -14,26 +14,26 @@ schedule has one stage.
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.measured.formats import Row, Table, device_in, transposed
-from bench.measured.kernels import Gemm
-from bench.measured.predict import target_of
+from bench.measured.kernels import kernel_of
 from gpucomp.device.device import Device
 from gpucomp.device.limits import Limits
 from gpucomp.errors import UsageError, quote
 from gpucomp.kernel.sizes import Sizes
+from gpucomp.kernel_bench.formats import Row, Table, clblast_problem, device_in, tensile_device, tensile_problem
+from gpucomp.kernel_bench.operations import Gemm
 from gpucomp.kernels_templates.contraction.simt.space import SimtSchedule
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.model import predict
 from gpucomp.schedule.space import WARP, Family, Schedule, too_many_registers
+from gpucomp.targets.by_name import target_of
 
 MOST_COLUMNS = 8  # neighbouring ones of a work-item of CLBlast's
 ATOMIC = 0.25  # of a cache's bandwidth that atomic additions reach: a guess
@@ -59,7 +59,7 @@ class Space:
         """
         family = FAMILIES[self.engine]
         values = np.array([[value for _, value in key] for key in self.times], np.int64)
-        facts = rank.facts_of(family, family.problem(self.gemm.kernel()), values, shuffles=device.shuffles)
+        facts = rank.facts_of(family, family.problem(kernel_of(self.gemm)), values, shuffles=device.shuffles)
         if device.wave == WARP:
             return facts
         shared = np.array([tensile_bytes(self.engine, dict(key)) for key in self.times], float)
@@ -78,11 +78,7 @@ def spaces_of(table: Table) -> list[Space]:
 
 
 def _clblast(table: Table) -> list[Space]:
-    found = re.search(r"(\d+)\s*(?:\^3|x\s*(\d+)\s*x\s*(\d+))", table.comment)
-    if found is None:
-        raise UsageError(f"{table.name}: its comment does not tell the problem, such as 4096^3", code="GPC2001")
-    m, n, k = (int(found[i] or found[1]) for i in (1, 2, 3))
-    gemm = Gemm(n, m, k, a_transposed=True)
+    gemm = clblast_problem(table)
     times: dict[tuple[tuple[str, int], ...], float] = {}
     for row in table.rows:
         schedule = _of_clblast(row)
@@ -114,19 +110,13 @@ CLBLAST = {"MWG": 0, "NWG": 0, "KWG": 0, "MDIMC": 1, "NDIMC": 1, "SA": 1, "SB": 
 
 
 def _tensile(table: Table) -> list[Space]:
-    """By layout and problem. The device is an MI100 for matrix instructions and an MI50 otherwise, unless the file tells."""
+    """By layout and problem."""
     problems: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in table.rows:
         problems[tuple(row[name] for name in ("layout", "m", "n", "k", "batch"))].append(row)
     spaces = []
-    for (layout, *sizes), rows in problems.items():
-        m, n, k, batch = map(int, sizes)
-        a, b = transposed(layout)
-        gemm = Gemm(m, n, k, batch, a_transposed=a, b_transposed=b)
-        matrix = bool(rows[0]["mi"])
-        told = f"{table.comment} {table.name}"
-        named = re.search(r"MI\d+X?|gfx9\w+", told)
-        device = named[0] if named else "MI100" if matrix else "MI50"
+    for (layout, *_), rows in problems.items():
+        gemm, device, matrix = tensile_problem(rows[0]), tensile_device(table, rows[0]), bool(rows[0]["mi"])
         engine = "contraction/amd" if matrix else "contraction/simt"
         configured = [((_of_matrix if matrix else _of_threads)(row), float(row["us"])) for row in rows]
         spaces += _problem(layout, device, gemm, engine, configured)
@@ -192,7 +182,7 @@ def _problem(
     target, family = target_of(device), FAMILIES[engine]
     if target is None:
         return []
-    problem, times, left_out = family.problem(gemm.kernel()), dict[tuple[tuple[str, int], ...], float](), 0
+    problem, times, left_out = family.problem(kernel_of(gemm)), dict[tuple[tuple[str, int], ...], float](), 0
     for schedule, us in configured:
         described = _described(schedule, family, problem, target.limits)
         if described is None:
@@ -238,6 +228,6 @@ def predicted(space: Space) -> np.ndarray:
     target = target_of(space.device)
     if target is None or target.device is None:
         raise UsageError(f"nothing is known of {quote(space.device)}", code="GPC2001")
-    wanted, launch = demand(space.gemm.kernel(), target.device), space.facts(target.device).launch()
+    wanted, launch = demand(kernel_of(space.gemm), target.device), space.facts(target.device).launch()
     us = predict(wanted, target.device, launch).total_us
     return np.asarray(us, float) + space.extra_us(target.device)

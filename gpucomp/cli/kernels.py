@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from gpucomp import config
-from gpucomp.cli import measure, tables
+from gpucomp.cli import measure
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import print_tables
 from gpucomp.errors import DeviceError, UsageError, quote, several
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
     from gpucomp.device.target import Target
     from gpucomp.kernel_bench.rounds import Measured, Row, Settings
-    from gpucomp.kernel_bench.specs import Spec
-    from gpucomp.report.cost import Cost
 
-OWN = {"kernel", "kernels", "against", "cold"}
+OWN = {"kernel", "kernels", "against", "cold", "published"}
 SHARED = {
     "target",
     "records",
@@ -56,6 +54,14 @@ def kernels(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(**options)
 
     for option in (
+        click.option(
+            "--published",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="PLACE",
+            help="With --kernel --static: also print what this file of published measurements, or those in this folder, have of "
+            "the kernels. May repeat.",
+        ),
         click.option("--cold", is_flag=True, help="With --kernel: empty the caches before each call."),
         click.option(
             "--against",
@@ -67,8 +73,8 @@ def kernels(function: Callable[..., Any]) -> Callable[..., Any]:
             "--kernels",
             multiple=True,
             metavar="FILE",
-            help="Measure the kernels in this file, one on each line, or in a list that comes with gpucomp: bert, deepbench, "
-            "llama, resnet50 or mixed. May repeat.",
+            help="Measure the kernels in this file, one on each line, or in a list that comes with gpucomp: bert, blas, "
+            "deepbench, llama, resnet50 or mixed. May repeat.",
         ),
         click.option(
             "--kernel",
@@ -89,7 +95,12 @@ def _given(names: set[str]) -> list[str]:
 
 
 def _bench(
-    options: Mapping[str, Any], kernel: Sequence[str], kernels: Sequence[str], against: str | None, cold: bool
+    options: Mapping[str, Any],
+    kernel: Sequence[str],
+    kernels: Sequence[str],
+    against: str | None,
+    cold: bool,
+    published: Sequence[Path],
 ) -> None:
     from gpucomp import targets
     from gpucomp.kernel_bench import engines, rounds
@@ -104,8 +115,13 @@ def _bench(
     if options["static"]:
         if given := _given({"against", "cold", "duration_s", "output"}):
             raise UsageError(f"--static measures nothing: leave out {given[0]}", code="GPC2028")
-        _predict(specs, target, options["records"], options["report"])
+        from gpucomp.cli import kernels_static
+
+        wanted = None if published and target.kind == "cpu" else target  # of a processor nothing is predicted
+        kernels_static.predict(specs, wanted, options["records"], published, options["report"])
         return
+    if published:
+        raise UsageError("--published is for --static, which measures nothing", code="GPC2028")
     settings = rounds.Settings(
         target=target,
         against=_engines(
@@ -135,64 +151,6 @@ def _on_processor(target: Target) -> bool:
         raise DeviceError(f"{error.message}; --static predicts times without a device", code=error.code) from None
 
 
-def _predict(specs: Sequence[Spec], target: Target, records: Path | None, report: Path | None) -> None:
-    """What the analytic model expects of each kernel: nothing is run."""
-    from gpucomp import targets
-    from gpucomp.cli.opening import costs_of
-    from gpucomp.compiler import lower
-    from gpucomp.kernel_bench.models import model
-    from gpucomp.kernel_bench.reference import operands
-    from gpucomp.schedule.records import picks_of
-
-    targets.require_compiler(target)
-    picks, found = picks_of(records), []
-    for spec in specs:
-        lowered = lower(model(spec, operands(spec)).SerializeToString(), target, picks=picks)
-        found.append((spec, costs_of(Path(str(spec)), lowered, target)))
-    figures = [predicted(spec, costs, target) for spec, costs in found]
-    text = json.dumps({"target": target.name, "kernels": figures}, indent=1)
-    if report is not None and str(report) == "-":
-        click.echo(text)
-        return
-    for line in tables.table(PREDICTED, [list(map(_cell, one.values())) for one in figures], "kernels"):
-        click.echo(line)
-    click.echo(
-        f"\nPredicted for {target.name} by the analytic model, not measured; interval: what four of five published measurements "
-        "were within; floor: arithmetic or bytes alone"
-    )
-    if report is not None:
-        write(report, text + "\n")
-
-
-def _cell(value: Any) -> str | int:
-    if value is None:
-        return UNKNOWN
-    if isinstance(value, tuple):
-        return " to ".join(f"{end:.4g}" for end in value)
-    return value if isinstance(value, str | int) else f"{value:.4g}"
-
-
-PREDICTED = ("kernel", "launches", "predicted us", "interval us", "floor us", "GFLOP/s", "GB/s", "limiter")
-
-
-def predicted(spec: Spec, costs: Sequence[Cost], target: Target) -> dict[str, Any]:
-    """The figures of a prediction, by their names in the data. ``interval_us``: four of five measurements are within."""
-    from gpucomp.kernel_bench.specs import nbytes, operations
-    from gpucomp.schedule.uncertainty import interval, together
-
-    us, counted = sum(cost.terms.total_us for cost in costs), operations(spec)
-    return {
-        "kernel": str(spec),
-        "launches": len(costs),
-        "predicted_us": us,
-        "interval_us": together(interval(cost.engine, cost.terms, target) for cost in costs),
-        "floor_us": sum(cost.terms.floor_us for cost in costs),
-        "gflops": counted / us / 1e3 if counted else None,
-        "gbs": nbytes(spec) / us / 1e3,
-        "limiter": max(costs, key=lambda cost: cost.terms.total_us).terms.limiter,
-    }
-
-
 def _engines(asked: str | None, usual: Sequence[str], known: Sequence[str]) -> list[str]:
     if asked is None:
         return list(usual)
@@ -211,8 +169,10 @@ def _wrong(found: Sequence[Measured]) -> Exception:
 
 
 def _tell(found: Sequence[Measured], settings: Settings, report: Path | None, output: Path | None) -> None:
+    from gpucomp.kernel_bench import clocks
+
     about = _about(settings)
-    lines = [*summary(found), _method(settings), about]
+    lines = [*summary(found), _method(settings), clocks.told([state for one in found for state in one.clocks]), about]
     if report is not None and str(report) == "-":
         click.echo(json.dumps(as_json(found, settings), indent=1))
         return
@@ -323,6 +283,7 @@ def as_json(found: Sequence[Measured], settings: Settings) -> dict[str, Any]:
             {
                 "kernel": str(one.spec),
                 "floor_us": _us(one.floor_s()),
+                "clocks": [dict(state) for state in one.clocks if state],
                 "engines": [
                     {
                         "engine": row.engine,

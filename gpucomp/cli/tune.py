@@ -7,8 +7,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 
     from gpucomp.compiler import Lowered
     from gpucomp.device.target import Target
-    from gpucomp.tuning import any_size
     from gpucomp.tuning.fleet import Wanted
     from gpucomp.tuning.network import Certificates
     from gpucomp.tuning.tasks import Task
@@ -171,10 +172,18 @@ def terminable() -> Iterator[None]:
 @click.argument("model", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--kernel",
-    "spec",
-    metavar="'OP a=1 b=2'",
-    help="Tune one kernel instead of a model: 'matmul m=64 n=64 k=64'. OP is conv2d, matmul, softmax, layernorm, maxpool or "
-    "add. For the sizes of one, give it alone: 'conv2d'.",
+    "kernels",
+    multiple=True,
+    metavar="SPEC",
+    help="Tune this kernel instead of a model, as bench --kernel measures it: gemm:m=64,n=64,k=64. May repeat. Also "
+    "'OP m=64 n=64', where OP is conv2d, matmul, softmax, layernorm, maxpool or add.",
+)
+@click.option(
+    "--kernels",
+    "lists",
+    multiple=True,
+    metavar="FILE",
+    help="Tune the kernels in this file or list, as bench --kernels has them. May repeat.",
 )
 @click.option("--target", metavar="TARGET", help=TARGET_HELP)
 @click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help=SHAPES_HELP)
@@ -250,7 +259,8 @@ def terminable() -> Iterator[None]:
 @exported("csv")
 def tune(
     model: Path | None,
-    spec: str | None,
+    kernels: tuple[str, ...],
+    lists: tuple[str, ...],
     target: str | None,
     shapes: tuple[str, ...],
     constants: tuple[str, ...],
@@ -280,9 +290,9 @@ def tune(
     compile --records DIR` compiles with the schedules that were found.
     """
     from gpucomp import targets
-    from gpucomp.tuning import any_size, tuner
+    from gpucomp.tuning import tuner
 
-    subject = _subject(model, spec)
+    works = _kernels(kernels, lists, model, bool(shapes or constants or trace_file))
     _check(sampler, lock, report)
     device = targets.resolve(target or config.current().target)
     options = tuner.TuneOptions(
@@ -293,42 +303,53 @@ def tune(
         builders=builders or 0,
         resume=resume,
         lock=lock,
-        whole=spec is None,
+        whole=model is not None,
         fleet=_fleet(address, workers, _certificates(tls_ca, tls_cert, tls_key)),
         **({"sampler": sampler} if sampler else {}),
     )
     known, fixed = tensors.parse_shapes(shapes), tensors.parse_constants(constants)
     if not dry_run:
         _require(device, here=address is None)
-    parts = any_size.parts_of(subject, known, fixed, trace_file or ())
+    works = works or _at_sizes(model, known, fixed, trace_file)
     how = {"constants": fixed, "precision": precision, "keep_fp32": keep_fp32}
-    found = _tuned(subject, parts, device, how, options, None if dry_run else place)
+    found = _tuned(works, device, how, options, None if dry_run else place)
     if report is not None and found:
-        _write_report(report, found, parts)
+        _write_report(report, found, works)
     correct = any(t["invalidity"] == "correct" for one in found for s in one.state.studies for t in s.trials)
     return 0 if correct or dry_run else NOTHING_VALID
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What one of several searches is of: a model at ``sizes``, or a kernel, whose ``title`` is then not empty."""
+
+    title: str
+    subject: Callable[[], Path | ModelProto]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What tells this search from the others, by its name in the data."""
+        return ({"kernel": self.title} if self.title else {}) | ({"sizes": dict(self.sizes)} if self.sizes else {})
+
+
 def _tuned(
-    subject: Path | ModelProto,
-    parts: Sequence[any_size.Part],
-    device: Target,
-    how: Mapping[str, Any],
-    options: TuneOptions,
-    place: Path | None,
+    works: Sequence[_Work], device: Target, how: Mapping[str, Any], options: TuneOptions, place: Path | None
 ) -> list[Tuned]:
-    """The results of the searches at all ``parts``, each printed. Without ``place`` only what would be searched is printed."""
+    """The results of all searches, each printed. Without ``place`` only what would be searched is printed."""
     from gpucomp.tuning import any_size, tuner
 
-    some = any_size.affordable(parts, options)
-    if place is not None and len(some) < len(parts):
-        click.echo(f"{several(len(some), 'trial')} for {len(parts)} sets of sizes: only the first of them are tuned")
+    some = any_size.affordable(works, options)
+    if place is not None and len(some) < len(works):
+        what = "kernels" if works[0].title else "sets of sizes"
+        click.echo(f"{several(len(some), 'trial')} for {len(works)} {what}: only the first of them are tuned")
     shares, found = any_size.Shares(options, len(some)), []
-    for number, part in enumerate(parts if place is None else some, start=1):
+    for number, work in enumerate(works if place is None else some, start=1):
         with progress("reading the model"):
-            lowered, tasks = tuner.tasks_in(subject, device, shapes=part.shapes, **how)
-        if part.sizes:
-            click.echo(f"{number} of {len(parts)}: {_told(part.sizes)}")
+            lowered, tasks = tuner.tasks_in(work.subject(), device, shapes=work.shapes, **how)
+        if work.sizes or (work.title and len(works) > 1):
+            click.echo(f"{number} of {len(works)}: {work.title or _told(work.sizes)}")
         name = "tasks" if number == 1 else f"tasks-{number}"
         if place is None:
             click.echo("\n".join(planned(tasks, options, name)))
@@ -351,15 +372,43 @@ def _require(device: Target, *, here: bool) -> None:
         targets.require_device(device)
 
 
-def _subject(model: Path | None, spec: str | None) -> Path | ModelProto:
-    """What is tuned: a model's file, or a model of one kernel."""
+def _kernels(texts: Sequence[str], lists: Sequence[str], model: Path | None, sized: bool) -> list[_Work]:
+    """The kernels that are given, one by one and in lists; their models are made when their turn comes.
+
+    Raises ``UsageError`` unless there are kernels or a ``model``, and if they are ``sized`` by options for models.
+    """
+    if (model is not None) == bool(texts or lists):
+        raise UsageError("give a model, or one kernel with --kernel", code="GPC2023")
+    if model is None and sized:
+        raise UsageError("--shapes, --constants and --shapes-from are for models, not for --kernel", code="GPC2023")
+    from gpucomp.kernel_bench.models import model as model_of
+    from gpucomp.kernel_bench.reference import operands
+    from gpucomp.kernel_bench.specs import Spec, spec_of, specs_in
     from gpucomp.tuning import specs
 
-    if model is not None and spec is None:
-        return model
-    if spec is not None and model is None:
-        return specs.model(spec)
-    raise UsageError("give a model, or one kernel with --kernel", code="GPC2023")
+    def made(spec: Spec) -> ModelProto:
+        return model_of(spec, operands(spec))
+
+    given = [*(spec_of(text) for text in texts if ":" in text), *(spec for name in lists for spec in specs_in(name))]
+    short = [text for text in texts if ":" not in text]
+    for text in short:
+        specs.parse(text)
+    return [
+        *(_Work(text, partial(specs.model, text)) for text in short),
+        *(_Work(str(spec), partial(made, spec)) for spec in given),
+    ]
+
+
+def _at_sizes(
+    model: Path | None, shapes: Mapping[str, Any], constants: Mapping[str, Any], trace_file: Path | None
+) -> list[_Work]:
+    """A model, once for each set of sizes that it is tuned at."""
+    from gpucomp.tuning import any_size
+
+    if model is None:
+        return []
+    parts = any_size.parts_of(model, shapes, constants, trace_file or ())
+    return [_Work("", lambda: model, part.sizes, part.shapes) for part in parts]
 
 
 def _fleet(address: str | None, workers: int, signed: Certificates | None) -> Wanted | None:
@@ -398,12 +447,10 @@ def _searched(
     return tuned
 
 
-def _write_report(path: Path, found: Sequence[Tuned], parts: Sequence[any_size.Part]) -> None:
-    """The result as JSON; of a model for any size a list, with the sizes of each."""
-    each: list[Any] = [as_json(tuned) for tuned in found]
-    if parts[0].sizes:
-        each = [{"sizes": dict(part.sizes), **one} for part, one in zip(parts, each, strict=False)]
-    text = json.dumps(each if parts[0].sizes else each[0], indent=1)
+def _write_report(path: Path, found: Sequence[Tuned], works: Sequence[_Work]) -> None:
+    """The result as JSON; of several searches a list, with what each is of."""
+    each: list[Any] = [work.about | as_json(tuned) for work, tuned in zip(works, found, strict=False)]
+    text = json.dumps(each if works[0].sizes or len(works) > 1 else each[0], indent=1)
     if str(path) == "-":
         click.echo(text)
     else:

@@ -1,8 +1,8 @@
 """Who computes a kernel: gpucomp, and the libraries that it is held against. Each says why it cannot, or is timed.
 
 A call starts where its operands are in the device's memory and ends when the result is there. On a processor, and on OpenCL, it
-is timed by the clock of this process, and includes what the library does around its kernels. On CUDA, graphs of launches are
-replayed and timed by the device's events.
+is timed by the clock of this process, and includes what the library does around its kernels. On CUDA and HIP, graphs of launches
+are replayed and timed by the device's events.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpucomp.cli.copies import there
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, UnsupportedError
 from gpucomp.extras import install
-from gpucomp.kernel_bench import torch_kernels
+from gpucomp.kernel_bench import clblast, torch_kernels
 from gpucomp.kernel_bench.models import RESULT, result_type
 from gpucomp.kernel_bench.problem import Called, Problem, Ready, Replayed
 from gpucomp.kernel_bench.reference import compute
@@ -34,7 +34,7 @@ OURS = "gpucomp"
 def _gpucomp(problem: Problem) -> Ready | Refusal:
     how: dict[str, Any] = {} if problem.records is None else {"records": problem.records}
     exe = gpucomp.compile(problem.model, target=problem.target.name, **how)
-    if problem.target.kind == "cuda":
+    if problem.target.kind in ("cuda", "hip"):
         from gpucomp.tuning.devices import open_device
 
         program = open_device(problem.target).open(exe.plan, exe.sources, exe.binaries, exe.weights)
@@ -54,8 +54,8 @@ def _numpy(problem: Problem) -> Ready | Refusal:
     spec, arrays = problem.spec, problem.arrays
     if not problem.on_processor:
         return Refusal("numpy computes on the processor only")
-    if spec.dtype != "f32":
-        return Refusal(f"numpy has no fast kernels of {spec.dtype}")
+    if spec.dtype != "f32" or spec.kind == "nbits_gemm":
+        return Refusal(f"numpy has no fast kernels of {'few bits' if spec.kind == 'nbits_gemm' else spec.dtype}")
     if spec.kind in ("gemm", "batched_gemm") and not (
         spec.values.get("bias") or spec.values.get("act", "none") != "none"
     ):
@@ -102,43 +102,12 @@ def _torch(problem: Problem) -> Ready | Refusal:
     return torch_kernels.prepared(problem)
 
 
-def _clblast(problem: Problem) -> Ready | Refusal:
-    spec, arrays = problem.spec, problem.arrays
-    if problem.target.kind != "opencl":
-        return Refusal("CLBlast computes on OpenCL devices only")
-    if importlib.util.find_spec("pyclblast") is None:
-        return Refusal("pip install pyclblast, which needs the library CLBlast")
-    if spec.kind != "gemm" or spec.dtype != "f32" or spec.bias or spec.act != "none":
-        return Refusal("only products of two f32 matrices are timed beside CLBlast")
-    from gpucomp.targets import opencl
-
-    cl, library = opencl.pyopencl(), importlib.import_module("pyclblast")
-    device_array = importlib.import_module("pyopencl.array")
-    queue = cl.CommandQueue(cl.Context([opencl.device_of(problem.target)]))
-    a, b = (device_array.to_device(queue, arrays[name]) for name in "ab")
-    result = device_array.zeros(queue, (spec.m, spec.n), np.float32)
-    leading = {"a_ld": arrays["a"].shape[1], "b_ld": arrays["b"].shape[1], "c_ld": spec.n}
-
-    def call() -> None:
-        library.gemm(
-            queue, spec.m, spec.n, spec.k, a, b, result, a_transp=spec.trans_a, b_transp=spec.trans_b, **leading
-        )
-        queue.finish()
-
-    def output() -> np.ndarray:
-        call()
-        found: np.ndarray = result.get()
-        return found
-
-    return Called(call, output)
-
-
 ENGINES: Mapping[str, Callable[[Problem], Ready | Refusal]] = {
     OURS: _gpucomp,
     "onnxruntime": _onnxruntime,
     "torch": _torch,
     "numpy": _numpy,
-    "clblast": _clblast,
+    "clblast": clblast.prepared,
 }
 
 

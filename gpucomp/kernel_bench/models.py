@@ -9,7 +9,7 @@ import numpy as np
 
 from gpucomp.ir.types import NAMED
 from gpucomp.kernel_bench.reference import EPSILON, W_SCALE, X_SCALE, ZERO, result_scale
-from gpucomp.kernel_bench.specs import Spec, filters_of, result_shape
+from gpucomp.kernel_bench.specs import Spec, filters_of, in_whole_numbers, result_shape
 
 if TYPE_CHECKING:
     import onnx
@@ -18,6 +18,7 @@ IR_VERSION, OPSET = 11, 23  # the first with Attention and RMSNormalization
 BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div"}
 ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "gelu": "Gelu"}
 REDUCTIONS = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd"}
+MICROSOFT = "com.microsoft"
 WEIGHTS = ("b", "w", "scale", "bias", "mean", "var")
 RESULT = "result"
 
@@ -75,12 +76,15 @@ class _Model:
             [info(RESULT, result_type(self.spec), result_shape(self.spec))],
             self.weights,
         )
-        return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=[helper.make_opsetid("", OPSET)])
+        opsets = [helper.make_opsetid("", OPSET)]
+        if any(node.domain for node in self.nodes):
+            opsets.append(helper.make_opsetid(MICROSOFT, 1))
+        return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=opsets)
 
 
 def result_type(spec: Spec) -> np.dtype[Any]:
     if spec.dtype == "i8":
-        return np.dtype(np.int32 if spec.kind == "gemm" else np.uint8)
+        return np.dtype(np.int32 if in_whole_numbers(spec) else np.uint8)
     return NAMED[spec.dtype].numpy
 
 
@@ -90,6 +94,9 @@ def model(spec: Spec, arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     match spec.kind:
         case "gemm" | "batched_gemm":
             _product(made, spec)
+        case "nbits_gemm":
+            how = {"K": spec.k, "N": spec.n, "bits": int(spec.bits), "block_size": spec.block}
+            made.node("MatMulNBits", "a", "b", "scale", domain=MICROSOFT, **how)
         case "conv" | "depthwise":
             _convolution(made, spec)
         case "max_pool" | "avg_pool":
@@ -120,18 +127,17 @@ def model(spec: Spec, arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
 
 
 def _product(made: _Model, spec: Spec) -> None:
-    if spec.dtype == "i8":
-        made.node("MatMulInteger", "a", "b")
-    elif spec.kind == "gemm":
+    if spec.kind == "gemm" and spec.dtype != "i8":
         bias = ["bias"] if spec.bias else []
         y = made.node("Gemm", "a", "b", *bias, transA=int(spec.trans_a), transB=int(spec.trans_b))
         made.activated(y, spec.act)
     else:
-        made.node("MatMul", "a", made.node("Transpose", "b", perm=(0, 2, 1)) if spec.trans_b else "b")
+        operator = "MatMulInteger" if spec.dtype == "i8" else "MatMul"
+        made.node(operator, "a", made.node("Transpose", "b", perm=(0, 2, 1)) if spec.trans_b else "b")
 
 
 def _window(spec: Spec) -> dict[str, Any]:
-    return {"strides": spec.stride, "pads": 2 * spec.pad, "dilations": spec.dilation}
+    return {"strides": spec.stride, "pads": spec.pad, "dilations": spec.dilation}
 
 
 def _convolution(made: _Model, spec: Spec) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpucomp.expr.functions import FUNCTIONS
 from gpucomp.ir.types import NAMED
-from gpucomp.kernel_bench.specs import FLOATS, Spec, filters_of, output_image
+from gpucomp.kernel_bench.specs import FLOATS, Spec, filters_of, output_image, packed
 
 EPSILON = 1e-5  # of all norms
 X_SCALE, W_SCALE, ZERO = 0.02, 0.01, 128  # of quantised convolutions; the result's scale follows from the depth
@@ -45,7 +45,15 @@ def operands(spec: Spec, seed: int = 0) -> dict[str, np.ndarray]:
             return found | ({"bias": normal(spec.n)} if spec.bias else {})
         case "batched_gemm":
             b = (spec.n, spec.k) if spec.trans_b else (spec.k, spec.n)
-            return {"a": normal(spec.batch, spec.m, spec.k), "b": normal(spec.batch, *b)}
+            return {"a": first(spec.batch, spec.m, spec.k), "b": normal(spec.batch, *b)}
+        case "nbits_gemm":
+            blocks, size = packed(spec)
+            scale = normal(spec.n * blocks, dtype="f32") / 2 ** int(spec.bits)
+            return {
+                "a": normal(spec.m, spec.k),
+                "b": unsigned(spec.n, blocks, size),
+                "scale": scale.astype(NAMED[spec.dtype].numpy),
+            }
         case "conv" | "depthwise":
             filters, depth = filters_of(spec)
             found = {"x": first(spec.n, spec.c, spec.h, spec.w), "w": normal(filters, depth, spec.r, spec.s)}
@@ -104,10 +112,20 @@ def _product(spec: Spec, arrays: Arrays) -> np.ndarray:
     return activated(spec.act, y + arrays["bias"] if spec.bias else y) if spec.kind == "gemm" else y
 
 
+def _of_few_bits(spec: Spec, arrays: Arrays) -> np.ndarray:
+    """Weights of n rows, in blocks with a scale each; the first of a byte are its lowest bits, and half the range is zero."""
+    bits, blocks = int(spec.bits), packed(spec)[0]
+    parts = arrays["b"].astype(np.uint8)[..., None] >> np.arange(0, 8, bits, dtype=np.uint8) & (1 << bits) - 1
+    whole = parts.reshape(spec.n, blocks, spec.block).astype(arrays["scale"].dtype) - (1 << bits - 1)
+    rows = (whole * arrays["scale"].reshape(spec.n, blocks, 1)).reshape(spec.n, -1)[:, : spec.k]
+    found: np.ndarray = arrays["a"] @ rows.T
+    return found
+
+
 def _windows(spec: Spec, x: np.ndarray, fill: float) -> np.ndarray:
     """``x`` as n, c, height, width, r, s of what each window covers."""
-    (top, left), (down, across), (far, wide) = spec.pad, spec.stride, spec.dilation
-    padded = np.pad(x, ((0, 0), (0, 0), (top, top), (left, left)), constant_values=fill)
+    (top, left, bottom, right), (down, across), (far, wide) = spec.pad, spec.stride, spec.dilation
+    padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=fill)
     height, width = output_image(spec)
     reach = ((spec.r - 1) * far + 1, (spec.s - 1) * wide + 1)
     found = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=(2, 3))
@@ -229,6 +247,7 @@ def _elementwise(spec: Spec, arrays: Arrays) -> np.ndarray:
 _COMPUTE = {
     "gemm": _product,
     "batched_gemm": _product,
+    "nbits_gemm": _of_few_bits,
     "conv": _convolution,
     "depthwise": _convolution,
     "attention": _attention,
@@ -243,4 +262,9 @@ _COMPUTE = {
     "reduce": _reduced,
     "elementwise": _elementwise,
 }
-_QUANTISED = {"gemm": _product, "conv": _quantised_convolution}
+_QUANTISED = {
+    "gemm": _product,
+    "batched_gemm": _product,
+    "conv": _quantised_convolution,
+    "depthwise": _quantised_convolution,
+}

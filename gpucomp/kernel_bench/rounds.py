@@ -7,17 +7,21 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+import gpucomp
+from gpucomp.cli import copies
 from gpucomp.cli.compare import ABSOLUTE, ROUNDINGS, TOLERANCE, UNITS, Tolerance, distance
 from gpucomp.device.target import Target
 from gpucomp.kernel_bench import engines
+from gpucomp.kernel_bench.clocks import State, reader
 from gpucomp.kernel_bench.models import model
 from gpucomp.kernel_bench.problem import Called, Flush, Problem, Ready
 from gpucomp.kernel_bench.reference import in_f64, operands
-from gpucomp.kernel_bench.specs import Spec, nbytes, operations
+from gpucomp.kernel_bench.specs import Spec, in_whole_numbers, nbytes, operations, spec_of
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.ceilings import Ceilings, together
 
@@ -70,11 +74,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Measured:
-    """One kernel by all engines; ``ceilings`` are those of this machine if they are known."""
+    """One kernel by all engines; ``ceilings`` are those of this machine if they are known, ``clocks`` of each round."""
 
     spec: Spec
     rows: Sequence[Row]
     ceilings: Ceilings | None = None
+    clocks: Sequence[State] = ()
 
     @property
     def ours(self) -> Row:
@@ -116,7 +121,7 @@ def interval(samples: Sequence[float]) -> tuple[float, float]:
 def tolerance(spec: Spec) -> Tolerance:
     """How far a result may be from f64's: bytes by a step, whole numbers not at all, others by their type's roundings."""
     if spec.dtype == "i8":
-        return Tolerance(0.0, 0.0) if spec.kind == "gemm" else Tolerance(0.0, 1.0)
+        return Tolerance(0.0, 0.0) if in_whole_numbers(spec) else Tolerance(0.0, 1.0)
     unit = UNITS.get({"f16": "fp16"}.get(spec.dtype, spec.dtype), 0.0)
     return Tolerance(max(TOLERANCE, ROUNDINGS * unit), ABSOLUTE)
 
@@ -126,9 +131,10 @@ def measure(specs: Sequence[Spec], settings: Settings) -> list[Measured]:
     found: list[Measured] = []
     probe: Callable[[], Ceilings | None] | None = None
     before: Ceilings | None = None
+    ask = reader(settings.target)
     for spec in specs:
-        rows, ready = _measured(spec, settings)
-        found.append(Measured(spec, rows))
+        rows, ready, clocks = _measured(spec, settings, ask)
+        found.append(Measured(spec, rows, clocks=clocks))
         if probe is None and isinstance(ours := ready.get(engines.OURS), Called):
             probe = ours.ceilings
             before = probe()
@@ -137,8 +143,10 @@ def measure(specs: Sequence[Spec], settings: Settings) -> list[Measured]:
     return [replace(one, ceilings=ceilings) for one in found]
 
 
-def _measured(spec: Spec, settings: Settings) -> tuple[list[Row], dict[str, Ready]]:
-    """The rows of one kernel, and what engines made of it."""
+def _measured(
+    spec: Spec, settings: Settings, ask: Callable[[], State]
+) -> tuple[list[Row], dict[str, Ready], list[State]]:
+    """The rows of one kernel, what engines made of it, and the clocks after each round."""
     arrays = operands(spec)
     expected = in_f64(spec, arrays)
     proto = model(spec, arrays)
@@ -163,8 +171,7 @@ def _measured(spec: Spec, settings: Settings) -> tuple[list[Row], dict[str, Read
         row.error, row.failure = judged(made, expected, tolerance(spec))
         if not row.failure:
             ready[name] = made
-    _take_turns(rows, ready, settings)
-    return rows, ready
+    return rows, ready, _take_turns(rows, ready, settings, ask)
 
 
 def judged(ready: Ready, expected: np.ndarray, allowed: Tolerance) -> tuple[float, str]:
@@ -173,18 +180,23 @@ def judged(ready: Ready, expected: np.ndarray, allowed: Tolerance) -> tuple[floa
     return far.l2, "" if allowed.allows(far) else f"wrong: relative error {far.l2:.2e}, {allowed} allowed"
 
 
-def _take_turns(rows: Sequence[Row], ready: dict[str, Ready], settings: Settings) -> None:
-    """Each engine has a turn in each round; another one begins in each."""
+def _take_turns(
+    rows: Sequence[Row], ready: dict[str, Ready], settings: Settings, ask: Callable[[], State]
+) -> list[State]:
+    """Each engine has a turn in each round; another one begins in each. Gives what ``ask`` says after each round."""
     flush = flusher(settings.target) if settings.cold else None
     running = [row for row in rows if row.engine in ready]
     turn_s = settings.seconds / settings.rounds
     counts = {row.engine: _calls(ready[row.engine], turn_s, flush) for row in running}
+    states: list[State] = []
     for number in range(settings.rounds):
         for k in range(len(running)):
             row = running[(number + k) % len(running)]
             time.sleep(REST_S)
             found = ready[row.engine].seconds(WARMUPS + counts[row.engine], flush)
             row.turns_s.append(statistics.median(found[WARMUPS:]))
+        states.append(ask())
+    return states
 
 
 def _calls(ready: Ready, turn_s: float, flush: Flush | None) -> int:
@@ -199,11 +211,19 @@ def flusher(target: Target) -> Callable[[], object]:
     """A function that fills the device's last-level cache with something else."""
     from gpucomp.tuning.devices import open_device
 
-    size = max(4 * open_device(target).cache_bytes, LEAST_FLUSHED)
+    device = open_device(target)
+    size = max(4 * device.cache_bytes, LEAST_FLUSHED)
+    if device.noisy:
+        here = np.zeros(size // 8, np.int64)
+        return lambda: np.add(here, 1, out=here)
     if target.kind == "cuda":
         from gpucomp.runtime.cuda_driver import import_cupy
 
         there = import_cupy().zeros(size, np.uint8)
         return lambda: there.fill(0)
-    here = np.zeros(size // 8, np.int64)
-    return lambda: np.add(here, 1, out=here)
+    spec = spec_of(f"elementwise:op=add,shape={size // 12}")  # three tensors of f32
+    arrays = operands(spec)
+    exe = gpucomp.compile(model(spec, arrays).SerializeToString(), target=target.name)
+    given = copies.there(exe, arrays)
+    results = exe.run(given, outputs="device")
+    return partial(exe.run, given, outputs=results)

@@ -52,6 +52,12 @@ def _steps(text: str) -> tuple[int, ...] | None:
     return found if found is not None and min(found) >= 1 else None
 
 
+def _pads(text: str) -> tuple[int, ...] | None:
+    """As ``_pair``, or all of ``TOPxLEFTxBOTTOMxRIGHT``: these four."""
+    found = _numbers(text)
+    return found if found is not None and len(found) == 4 else (2 * _found if (_found := _pair(text)) else None)
+
+
 def _extents(text: str) -> tuple[int, ...] | None:
     found = _numbers(text)
     return found if found is not None and min(found) >= 1 else None
@@ -85,7 +91,7 @@ def choice(*names: str, given: bool = False) -> Parameter:
 
 FLAG = Parameter(_flag, "nothing, 0 or 1", False)
 STEPS = Parameter(_steps, "a number, or HEIGHTxWIDTH", (1, 1))
-PAD = Parameter(_pair, "a number, or HEIGHTxWIDTH", (0, 0))
+PAD = Parameter(_pads, "a number, HEIGHTxWIDTH or TOPxLEFTxBOTTOMxRIGHT", (0, 0, 0, 0))
 SHAPE = Parameter(_extents, "extents such as 8x128x64")
 AXES = Parameter(_numbers, "axes such as 0x2")
 DTYPE = choice(*FLOATS)
@@ -97,9 +103,10 @@ LATER = Parameter(_count, "a whole number of at least 1", 0)  # as many as of an
 EPILOGUE = {"bias": FLAG, "act": choice(*ACTIVATIONS), "weights": choice("constant", "input")}
 KINDS: Mapping[str, Mapping[str, Parameter]] = {
     "gemm": {**PRODUCT, "trans_a": FLAG, "trans_b": FLAG, **EPILOGUE, "dtype": choice(*FLOATS, "i8")},
-    "batched_gemm": {"batch": count(), **PRODUCT, "trans_b": FLAG, "dtype": DTYPE},
+    "batched_gemm": {"batch": count(), **PRODUCT, "trans_b": FLAG, "dtype": choice(*FLOATS, "i8")},
+    "nbits_gemm": {**PRODUCT, "bits": choice("4", "2", "8"), "block": count(32), "dtype": choice("f32", "f16")},
     "conv": {**IMAGE, "k": count(), **WINDOW, "groups": count(1), **EPILOGUE, "dtype": choice(*FLOATS, "i8")},
-    "depthwise": {**IMAGE, **WINDOW, "multiplier": count(1), **EPILOGUE, "dtype": DTYPE},
+    "depthwise": {**IMAGE, **WINDOW, "multiplier": count(1), **EPILOGUE, "dtype": choice(*FLOATS, "i8")},
     "attention": {
         "batch": count(1),
         "heads": count(),
@@ -149,8 +156,11 @@ class Spec:
 def _said(value: Value, of: Parameter) -> str:
     if not isinstance(value, tuple):
         return str(value)
-    alike = of in (STEPS, PAD) and len(set(value)) == 1
-    return str(value[0]) if alike else "x".join(map(str, value))
+    if of in (STEPS, PAD) and len(set(value)) == 1:
+        value = value[:1]
+    elif of is PAD and value[:2] == value[2:]:
+        value = value[:2]
+    return "x".join(map(str, value))
 
 
 def spec_of(text: str) -> Spec:
@@ -184,7 +194,7 @@ def _wrong(text: str, why: str) -> UsageError:
 def _fault(spec: Spec) -> str | None:
     """Why the parameters do not fit each other; ``None`` if they do."""
     match spec.kind:
-        case "gemm" | "conv" if spec.dtype == "i8" and spec.act != "none":
+        case "gemm" | "conv" | "depthwise" if spec.dtype == "i8" and spec.act != "none":
             return "products of bytes have no act"
         case "gemm" if spec.dtype == "i8" and (spec.bias or spec.trans_a or spec.trans_b):
             return "products of bytes have no bias, trans_a or trans_b"
@@ -202,8 +212,10 @@ def _fault(spec: Spec) -> str | None:
             return f"axes are different ones of 0 to {len(spec.shape) - 1}"
         case "avg_pool" if spec.dilation != (1, 1):
             return "avg_pool has no dilation"
-        case "max_pool" | "avg_pool" if any(2 * p > w for p, w in zip(spec.pad, (spec.r, spec.s), strict=True)):
+        case "max_pool" | "avg_pool" if any(2 * p > w for p, w in zip(spec.pad, 2 * (spec.r, spec.s), strict=True)):
             return "pad is at most half a window"
+        case "nbits_gemm" if spec.block < 16 or spec.block & (spec.block - 1):
+            return "block is a power of two of at least 16"
     if {"h", "r"} <= spec.values.keys() and min(output_image(spec)) < 1:
         return f"a window of {spec.r} x {spec.s} does not fit an image of {spec.h} x {spec.w}"
     if max(elements(spec)) > MOST_ELEMENTS:
@@ -213,14 +225,15 @@ def _fault(spec: Spec) -> str | None:
 
 def output_image(spec: Spec) -> tuple[int, int]:
     """Height and width of what a convolution or a pooling gives."""
-    sides = zip((spec.h, spec.w), (spec.r, spec.s), spec.stride, spec.pad, spec.dilation, strict=True)
-    height, width = ((n + 2 * pad - dilation * (w - 1) - 1) // step + 1 for n, w, step, pad, dilation in sides)
+    pads = (spec.pad[0] + spec.pad[2], spec.pad[1] + spec.pad[3])
+    sides = zip((spec.h, spec.w), (spec.r, spec.s), spec.stride, pads, spec.dilation, strict=True)
+    height, width = ((n + pad - dilation * (w - 1) - 1) // step + 1 for n, w, step, pad, dilation in sides)
     return height, width
 
 
 def result_shape(spec: Spec) -> tuple[int, ...]:
     match spec.kind:
-        case "gemm":
+        case "gemm" | "nbits_gemm":
             return spec.m, spec.n
         case "batched_gemm":
             return spec.batch, spec.m, spec.n
@@ -248,6 +261,8 @@ def elements(spec: Spec) -> list[int]:
         case "gemm" | "batched_gemm":
             batch = spec.values.get("batch", 1)
             return [batch * spec.m * spec.k, batch * spec.k * spec.n, written]
+        case "nbits_gemm":
+            return [spec.m * spec.k, spec.n * math.prod(packed(spec)), written]
         case "conv" | "depthwise":
             filters, depth = filters_of(spec)
             return [spec.n * spec.c * spec.h * spec.w, filters * depth * spec.r * spec.s, written]
@@ -263,6 +278,11 @@ def elements(spec: Spec) -> list[int]:
     return 2 * [written]
 
 
+def packed(spec: Spec) -> tuple[int, int]:
+    """Blocks of a row of weights of few bits, and bytes of a block."""
+    return -(-spec.k // spec.block), spec.block * int(spec.bits) // 8
+
+
 def filters_of(spec: Spec) -> tuple[int, int]:
     """How many filters a convolution has, and how many channels each of them reads."""
     return (spec.k, spec.c // spec.groups) if spec.kind == "conv" else (spec.c * spec.multiplier, 1)
@@ -272,7 +292,7 @@ def operations(spec: Spec) -> int | None:
     """Operations on numbers, a multiply-add counted as two; ``None`` for kernels that memory limits."""
     products: int
     match spec.kind:
-        case "gemm" | "batched_gemm":
+        case "gemm" | "batched_gemm" | "nbits_gemm":
             products = spec.values.get("batch", 1) * spec.m * spec.n * spec.k
         case "conv" | "depthwise":
             products = elements(spec)[-1] * filters_of(spec)[1] * spec.r * spec.s
@@ -287,8 +307,17 @@ def operations(spec: Spec) -> int | None:
 def nbytes(spec: Spec) -> int:
     """Bytes that must move at least once: each tensor of ``elements``, read or written."""
     *read, written = elements(spec)
-    size = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}[spec.dtype]
-    return size * sum(read) + written * (4 if spec.kind == "gemm" and spec.dtype == "i8" else size)
+    size: int = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}[spec.dtype]
+    if spec.kind == "nbits_gemm":
+        rows, weights = read
+        scales: int = spec.n * packed(spec)[0]
+        return size * (rows + written + scales) + weights
+    return size * sum(read) + written * (4 if in_whole_numbers(spec) else size)
+
+
+def in_whole_numbers(spec: Spec) -> bool:
+    """Whether the result is of 32 bits, from bytes."""
+    return spec.dtype == "i8" and spec.kind in ("gemm", "batched_gemm")
 
 
 def shipped() -> list[str]:

@@ -26,8 +26,10 @@ def prepared(problem: Problem) -> Ready | Refusal:
         return Refusal("torch has no OpenCL devices")
     if on_gpu and not torch.cuda.is_available():
         return Refusal("this torch finds no CUDA device")
-    if spec.dtype == "i8":
+    if spec.dtype == "i8" or spec.kind == "nbits_gemm":
         return Refusal("torch has no public operator for it")
+    if spec.kind in ("max_pool", "avg_pool") and spec.pad[:2] != spec.pad[2:]:
+        return Refusal("torch's pools have the same padding on both sides")
     torch.set_num_threads(problem.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
@@ -118,7 +120,11 @@ def _product(torch: Any, spec: Spec, t: Tensors) -> Any:
 
 def _convolution(torch: Any, spec: Spec, t: Tensors) -> Any:
     groups = spec.groups if spec.kind == "conv" else spec.c
-    y = torch.conv2d(t["x"], t["w"], t.get("bias"), spec.stride, spec.pad, spec.dilation, groups)
+    x, pad = t["x"], spec.pad[:2]
+    if spec.pad[:2] != spec.pad[2:]:  # a copy, as for anyone who has such a layer in torch
+        top, left, bottom, right = spec.pad
+        x, pad = torch.nn.functional.pad(x, (left, right, top, bottom)), (0, 0)
+    y = torch.conv2d(x, t["w"], t.get("bias"), spec.stride, pad, spec.dilation, groups)
     return _activated(torch, spec.act, y)
 
 
@@ -135,8 +141,8 @@ def _batch_norm(torch: Any, spec: Spec, t: Tensors) -> Any:
 def _pooled(torch: Any, spec: Spec, t: Tensors) -> Any:
     functional, window = torch.nn.functional, (spec.r, spec.s)
     if spec.kind == "max_pool":
-        return functional.max_pool2d(t["x"], window, spec.stride, spec.pad, spec.dilation)
-    return functional.avg_pool2d(t["x"], window, spec.stride, spec.pad, count_include_pad=False)
+        return functional.max_pool2d(t["x"], window, spec.stride, spec.pad[:2], spec.dilation)
+    return functional.avg_pool2d(t["x"], window, spec.stride, spec.pad[:2], count_include_pad=False)
 
 
 def _reduced(torch: Any, spec: Spec, t: Tensors) -> Any:

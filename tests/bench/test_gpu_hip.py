@@ -30,11 +30,11 @@ from bench.gpu import models as models_stage
 from bench.gpu.context import Context, Options
 from bench.measured import __main__ as measured
 from bench.measured import layers
-from bench.measured.kernels import Conv
 from bench.models import build
 from gpucomp import config
 from gpucomp.device import hip as device
 from gpucomp.errors import DeviceError
+from gpucomp.kernel_bench.operations import Conv
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.runtime import hip_arrays
 from gpucomp.targets import amdgcn, hip

@@ -11,14 +11,16 @@ import pytest
 from bench.measured import fit
 from bench.measured.__main__ import main
 from bench.measured.agreement import ranking, spearman
-from bench.measured.formats import device_in, format_of, load, sampled, transposed
-from bench.measured.kernels import Attend, Conv, Gemm, Rows
-from bench.measured.predict import predicted_us, target_of
+from bench.measured.kernels import kernel_of
+from bench.measured.predict import predicted_us
 from bench.measured.spaces import spaces_of, tensile_bytes
 from gpucomp.device.catalogue import NVIDIA, OTHERS, find
 from gpucomp.kernel import Contraction
+from gpucomp.kernel_bench.formats import device_in, format_of, load, sampled, transposed
+from gpucomp.kernel_bench.operations import Attend, Conv, Gemm, Rows
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule.model import resident_groups
+from gpucomp.targets.by_name import target_of
 
 GEMM = """# y=x@W^T (F.linear), bf16; us
 system,framework,dtype,m,n,k,us
@@ -202,10 +204,10 @@ def test_other_operators_are_those_that_were_measured(tmp_path):
 )
 @pytest.mark.parametrize("device", ["h100", "mi100", "p100"])
 def test_every_kernel_has_an_engine_and_a_time(spec, device):
-    kernel = spec.kernel()
+    kernel = kernel_of(spec)
 
     assert engines_of(kernel, target_of(device).features)
-    assert kernel.digest == spec.kernel().digest
+    assert kernel.digest == kernel_of(spec).digest
     assert 0.5 < predicted_us(device, spec) < 100
     if isinstance(spec, Gemm):
         assert isinstance(kernel.body, Contraction)

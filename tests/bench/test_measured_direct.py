@@ -8,8 +8,8 @@ import pytest
 
 from bench.measured.__main__ import main
 from bench.measured.direct import agreements, direct_of, pairs_of
-from bench.measured.formats import load
 from bench.measured.predict import predicted_us
+from gpucomp.kernel_bench.formats import load
 
 COLUMNS = "db,c,h,w,r,s,k,oh,ow,n,ph,pw,sh,sw,dh,dw,layout,dtype,groups,solvers_ms"
 

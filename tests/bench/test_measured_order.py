@@ -10,8 +10,8 @@ import pytest
 
 from bench.measured import order
 from bench.measured.__main__ import main
-from bench.measured.formats import load
 from bench.measured.spaces import predicted, spaces_of
+from gpucomp.kernel_bench.formats import load
 from tests.bench.test_measured import CLBLAST, THREADS
 
 HEAD = THREADS.splitlines()[:2]

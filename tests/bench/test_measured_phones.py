@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from bench.measured import phones
-from bench.measured.formats import load
 from bench.measured.phones import NETWORKS, Predicted, Published
 from bench.models import build
 from gpucomp.cli.commands import gpucomp as program
+from gpucomp.kernel_bench.formats import load
 
 TABLE = """# source: nowhere; ms
 device,chip,line,network,ms

@@ -116,6 +116,65 @@ def test_kernels_without_a_device_are_predicted(command, target, tmp_path):
         assert [row["kernel"] for row in csv.DictReader(file)] == [GEMM, SOFTMAX]
 
 
+PUBLISHED = """# source: example.org/gemms (MIT); bf16; us
+system,framework,dtype,m,n,k,us
+h100_sxm,trtllm,bfloat16,512,640,384,35.0
+a100_sxm,trtllm,bfloat16,512,640,384,55.0
+"""
+
+
+def test_published_figures_beside_predictions_for_their_devices(command, tmp_path):
+    (tmp_path / "p.csv").write_text(PUBLISHED)
+    given = (
+        "--kernel",
+        "gemm:m=512,n=640,k=384,bias,dtype=bf16",
+        "--kernel",
+        SOFTMAX,
+        "--static",
+        "--published",
+        "p.csv",
+    )
+
+    done = command("bench", *given, "--json", "f.json")
+
+    assert (done.code, done.err) == (0, "")
+    assert "kernels" not in done.out.splitlines()[0]
+    assert "nothing is published in 1 file of 1 of 2 kernels" in done.out
+    assert "p.csv: example.org/gemms (MIT)" in done.out
+    data = json.loads((tmp_path / "f.json").read_text())
+    assert (data["target"], data["kernels"]) == (None, [])
+    assert [(one["device"], one["published_us"]) for one in data["published"]] == [("a100_sxm", 55), ("h100_sxm", 35)]
+    for one in data["published"]:
+        assert one["ratio"] == pytest.approx(one["predicted_us"] / one["published_us"])
+        assert one["interval_us"][0] < one["interval_us"][1]
+
+
+def test_published_figures_of_one_target_beside_its_own_prediction(command, tmp_path):
+    (tmp_path / "p.csv").write_text(PUBLISHED)
+    given = (
+        "--kernel",
+        "gemm:m=512,n=600,k=384,dtype=bf16",
+        "--static",
+        "--target",
+        "cuda:sm_80",
+        "--published",
+        "p.csv",
+    )
+
+    done = command("bench", *given)
+
+    assert "Predicted for cuda:sm_80" in done.out
+    assert done.out.endswith("the nearest to gemm:m=512,n=600,k=384,dtype=bf16: gemm:m=512,n=640,k=384,dtype=bf16\n")
+
+
+def test_the_clocks_of_each_round_are_told(command, quick, monkeypatch):
+    monkeypatch.setattr(rounds, "reader", lambda target: lambda: {"mhz": 1410})
+
+    done = bench(command, "--kernel", GEMM, "--against", "none", "--json", "-")
+
+    assert json.loads(done.out)["kernels"][0]["clocks"] == [{"mhz": 1410}] * 15
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
@@ -125,6 +184,12 @@ def test_kernels_without_a_device_are_predicted(command, target, tmp_path):
         (["model.onnx", "--kernel", GEMM], "GPC2057", "model is for models"),
         (["--kernel", GEMM, "--profile"], "GPC2057", "--profile is for models"),
         (["--kernel", GEMM, "--static", "--cold"], "GPC2028", "--static measures nothing: leave out --cold"),
+        (["--kernel", GEMM, "--published", "p.csv"], "GPC2028", "--published is for --static"),
+        (
+            ["--kernel", GEMM, "--static", "--published", "p.csv"],
+            "GPC2058",
+            "cannot read published figures from 'p.csv'",
+        ),
         (["--kernel", GEMM, "--shapes", "x:1x2"], "GPC2057", "--shapes is for models"),
         (["model.onnx", "--cold"], "GPC2057", "--cold is for kernels"),
         ([], "GPC2057", "a MODEL expected"),

@@ -42,14 +42,17 @@ def test_gpucomp_computes_each_kind(text):
     assert error("gpucomp", text)[1] == ""
 
 
-@pytest.mark.parametrize("text", [text for text in SMALL if "dtype" not in text])
+REFUSED = ("dtype", "nbits", "max_pool:c=3")  # by torch
+
+
+@pytest.mark.parametrize("text", [text for text in SMALL if not any(part in text for part in REFUSED)])
 def test_torch_computes_each_kind_of_floating_point(text):
     pytest.importorskip("torch")
 
     assert error("torch", text)[1] == ""
 
 
-@pytest.mark.parametrize("text", [text for text in SMALL if "dtype" not in text])
+@pytest.mark.parametrize("text", [text for text in SMALL if "dtype" not in text and "nbits" not in text])
 def test_numpy_computes_each_kind_of_f32(text):
     assert error("numpy", text)[1] == ""
 
@@ -67,6 +70,9 @@ def test_kernels_in_16_bits(name, text):
     ("name", "text", "why"),
     [
         ("torch", "gemm:m=2,n=3,k=4,dtype=i8", "no public operator"),
+        ("torch", "nbits_gemm:m=2,n=3,k=64", "no public operator"),
+        ("torch", "max_pool:c=3,h=9,w=8,r=3,s=2,pad=0x0x1x1", "same padding on both sides"),
+        ("numpy", "nbits_gemm:m=2,n=3,k=64", "no fast kernels of few bits"),
         ("numpy", "gemm:m=2,n=3,k=4,dtype=i8", "no fast kernels of i8"),
         ("onnxruntime", "gemm:m=2,n=3,k=4,dtype=bf16", "no arrays of bf16"),
         ("clblast", "gemm:m=2,n=3,k=4", "OpenCL devices only"),
@@ -82,6 +88,29 @@ def test_why_an_engine_has_no_kernel(name, text, why):
 @pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not installed")
 def test_gpucomp_on_an_opencl_device():
     assert error("gpucomp", "gemm:m=7,n=11,k=13,bias,act=relu", "opencl:pocl")[1] == ""
+
+
+CLBLAST = (
+    "gemm:m=7,n=11,k=13",
+    "gemm:m=7,n=11,k=13,trans_a,trans_b",
+    "gemm:m=1,n=11,k=13",
+    "gemm:m=1,n=11,k=13,trans_b",
+)
+
+
+@pytest.mark.parametrize("text", [*CLBLAST, *(f"batched_gemm:batch=3,m=5,n=7,k=9{flag}" for flag in ("", ",trans_b"))])
+def test_clblast_computes_products_as_they_are(text):
+    pytest.importorskip("pyclblast")
+
+    assert error("clblast", text, "opencl:pocl")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("gemm:m=2,n=3,k=4,act=relu", "no bias"), ("softmax:rows=2,cols=3", "products of f32 only")],
+)
+def test_why_clblast_has_no_kernel(text, why):
+    assert why in engines.prepared("clblast", problem(text, "opencl:generic")[0]).reason
 
 
 def test_gelu_is_the_exact_one():

@@ -1,5 +1,6 @@
 """Turns and their statistics, on engines that are made up."""
 
+import importlib.util
 import itertools
 import statistics
 
@@ -8,11 +9,13 @@ import pytest
 
 from gpucomp import targets
 from gpucomp.kernel_bench import engines, rounds
+from gpucomp.kernel_bench.models import RESULT
 from gpucomp.kernel_bench.problem import Called
 from gpucomp.kernel_bench.rounds import Measured, Row, Settings, interval, measure
 from gpucomp.kernel_bench.specs import spec_of
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.ceilings import Ceilings
+from gpucomp.tuning.devices import OpenCL
 
 SPEC = spec_of("gemm:m=4,n=6,k=8")
 
@@ -98,6 +101,20 @@ def test_what_flushes_is_larger_than_the_cache():
     flush = rounds.flusher(targets.resolve("cpu"))
 
     assert flush().nbytes >= rounds.LEAST_FLUSHED
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not installed")
+def test_the_caches_of_an_opencl_gpu_are_flushed_there(monkeypatch):
+    monkeypatch.setattr(OpenCL, "noisy", False, raising=False)
+    monkeypatch.setattr(
+        OpenCL, "__setattr__", lambda self, name, value: name == "noisy" or object.__setattr__(self, name, value)
+    )
+
+    flush = rounds.flusher(targets.resolve("opencl:pocl"))
+    flushed = flush()
+
+    assert flushed[RESULT].nbytes >= rounds.LEAST_FLUSHED // 3 - 4
+    assert not isinstance(flushed[RESULT], np.ndarray)
 
 
 @pytest.mark.parametrize("count", [6, 9, 15, 40])

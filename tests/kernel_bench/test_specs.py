@@ -22,12 +22,27 @@ def test_each_kind_is_among_those_that_are_tested():
     assert {text.partition(":")[0] for text in SMALL} == set(KINDS)
 
 
+def test_bytes_of_weights_of_few_bits():
+    spec = spec_of("nbits_gemm:m=3,n=5,k=70,block=32")  # three blocks of 16 bytes, the last one half empty
+
+    assert nbytes(spec) == 4 * (3 * 70 + 3 * 5 + 5 * 3) + 5 * 3 * 16
+    assert {name: array.nbytes for name, array in operands(spec).items()} == {"a": 840, "b": 240, "scale": 60}
+    assert operations(spec) == 2 * 3 * 5 * 70
+
+
 def test_parameters_have_defaults():
     spec = spec_of("conv:c=3,h=8,w=9,k=4,r=3,s=2")
 
     assert str(spec_of("transpose:shape=9x9,perm=1x0")) == "transpose:shape=9x9,perm=1x0"
-    assert (spec.n, spec.stride, spec.pad, spec.groups, spec.bias, spec.dtype) == (1, (1, 1), (0, 0), 1, False, "f32")
-    assert spec_of("conv:c=3,h=8,w=9,k=4,r=3,s=2,pad=1,bias=0").pad == (1, 1)
+    assert (spec.n, spec.stride, spec.pad, spec.groups, spec.bias, spec.dtype) == (
+        1,
+        (1, 1),
+        (0, 0, 0, 0),
+        1,
+        False,
+        "f32",
+    )
+    assert spec_of("conv:c=3,h=8,w=9,k=4,r=3,s=2,pad=1,bias=0").pad == (1, 1, 1, 1)
     assert not hasattr(spec, "heads")
 
 
@@ -57,6 +72,9 @@ def test_parameters_have_defaults():
         ("attention:heads=6,q=3,kv=4,d=8,causal", "causal attention has as many keys as queries"),
         ("group_norm:c=6,h=3,w=3,groups=4", "4 groups do not divide 6 channels"),
         ("max_pool:c=1,h=8,w=8,r=3,s=3,pad=2", "pad is at most half a window"),
+        ("conv:c=3,h=8,w=9,k=4,r=3,s=3,pad=1x2x3", "pad is '1x2x3': a number, HEIGHTxWIDTH or TOPxLEFT"),
+        ("nbits_gemm:m=1,n=1,k=64,block=24", "block is a power of two"),
+        ("nbits_gemm:m=1,n=1,k=64,bits=3", "bits is '3': 4 or 2 or 8 expected"),
         ("avg_pool:c=1,h=8,w=8,r=3,s=3,dilation=2", "avg_pool has no dilation"),
         ("transpose:shape=2x3,perm=0x0", "perm names each of 2 axes once"),
         ("transpose:shape=2x,perm=0x1", "shape is '2x'"),
@@ -73,7 +91,15 @@ def test_what_is_wrong_with_a_spec_is_told(text, why):
     assert why in caught.value.message or text.startswith("softmax")
 
 
-@pytest.mark.parametrize("text", [text for text in SMALL if "dtype" not in text])
+@pytest.mark.parametrize("text", ["pad=1", "pad=1x2", "pad=0x1x2x3"])
+def test_pads_are_of_one_to_four_sides(text):
+    spec = spec_of(f"conv:c=3,h=8,w=9,k=4,r=3,s=3,{text}")
+
+    assert str(spec).endswith(text)
+    assert len(spec.pad) == 4
+
+
+@pytest.mark.parametrize("text", [text for text in SMALL if "dtype" not in text and "nbits" not in text])
 def test_bytes_are_those_of_the_large_operands_and_the_result(text):
     spec = spec_of(text)
     arrays = operands(spec)

@@ -12,9 +12,13 @@ import optuna
 import pytest
 
 import gpucomp
-from gpucomp import cli
+from gpucomp import cli, targets
 from gpucomp.cli.tuned import task_table, unsteady, untried
+from gpucomp.compiler import lower
 from gpucomp.errors import RecordError, UsageError
+from gpucomp.kernel_bench.models import model as kernel_model
+from gpucomp.kernel_bench.reference import operands
+from gpucomp.kernel_bench.specs import spec_of
 from gpucomp.schedule import records as schedule_records
 from gpucomp.tuning import choice, exports, records, specs, tuner
 from gpucomp.tuning.tasks import Progress
@@ -336,6 +340,43 @@ def test_only_a_few_files_of_a_model_are_on_the_disk_at_a_time(tmp_path):
     assert made == [frozenset(text) for text in ("", "abc", "ab", "a")]  # what was asked for again was still there
 
 
+def test_kernels_of_a_benchmark_are_tuned_one_after_the_other(tmp_path, quick, command):
+    (tmp_path / "mine.txt").write_text("softmax:rows=5,cols=70\nreduce:op=sum,shape=6x50,axes=0\n")
+    given = "--kernel", "gemm:m=7,n=24,k=13,bias", "--kernels", "mine.txt", "--target", "cpu", "--sampler", "random"
+
+    code, out, err = command("tune", *given, "--builders", 1, "--trials", 6, "--records", "r", "--json", "t.json")
+
+    assert (code, err) == (0, "")
+    assert [line for line in out.splitlines() if " of 3: " in line] == [
+        "1 of 3: gemm:m=7,n=24,k=13,bias",
+        "2 of 3: softmax:rows=5,cols=70",
+        "3 of 3: reduce:op=sum,shape=6x50,axes=0",
+    ]
+    report = json.loads((tmp_path / "t.json").read_text())
+    assert [one["kernel"] for one in report] == [
+        "gemm:m=7,n=24,k=13,bias",
+        "softmax:rows=5,cols=70",
+        "reduce:op=sum,shape=6x50,axes=0",
+    ]
+    for one in report:  # what a benchmark with these records compiles
+        spec = spec_of(one["kernel"])
+        lowered = lower(
+            kernel_model(spec, operands(spec)).SerializeToString(),
+            targets.resolve("cpu"),
+            picks=schedule_records.load(tmp_path / "r"),
+        )
+        tuned = {task["kernel"] for task in one["tasks"] if task["pick"]}
+        assert tuned
+        assert {c.pick.kernel for item in lowered.rendered.values() if (c := item.choice).tier == "record"} == tuned
+
+
+def test_a_dry_run_of_kernels_lists_them(command):
+    code, out, _ = command("tune", "--kernels", "llama", "--target", "cpu", "--dry-run")
+
+    assert code == 0
+    assert "1 of 14: gemm:m=1,n=4096,k=4096" in out
+
+
 def test_a_dry_run_measures_nothing(tmp_path, command):
     code, out, _ = command("tune", "--kernel", KERNEL, "--target", "cpu", "--dry-run")
 
@@ -353,6 +394,10 @@ def test_a_dry_run_measures_nothing(tmp_path, command):
         (("--kernel", KERNEL, "--budget", "soon"), "a time such as"),
         (("--kernel", KERNEL, "--budget", "0"), "a time such as"),
         (("--kernel", "fft n=3"), "one of conv2d"),
+        (("--kernel", "fft:n=3"), "no kind 'fft'"),
+        (("--kernels", "nowhere.txt"), "cannot read kernels from 'nowhere.txt'"),
+        (("m.onnx", "--kernels", "llama"), "give a model, or one kernel"),
+        (("--kernel", "gemm:m=2,n=3,k=4", "--shapes", "a:2x4"), "are for models, not for --kernel"),
         (("--kernel", KERNEL, "--resume", "--records", "r"), "there are no records"),
     ],
 )

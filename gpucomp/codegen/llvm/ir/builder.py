@@ -198,12 +198,15 @@ class Code:
 
     native_half    the processor converts between f16 and f32
     native_scale   it multiplies 16 lanes of f32 by powers of two
+    native_masks   it loads some lanes of 32 bits or more, where others have branches
     native_bf16    it rounds f32 to bf16, but turns denormals into zero; only for callers that accept that
     """
 
-    def __init__(self, name: str, *, native_half: bool = False, native_scale: bool = False) -> None:
+    def __init__(
+        self, name: str, *, native_half: bool = False, native_scale: bool = False, native_masks: bool = False
+    ) -> None:
         self.name = name
-        self.native_half, self.native_scale = native_half, native_scale
+        self.native_half, self.native_scale, self.native_masks = native_half, native_scale, native_masks
         self.native_bf16 = False
         self._tables: set[str] = set()
         self._sizes: dict[RunSize, Value] = {}

@@ -14,6 +14,7 @@ from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Captured, Code, Slot, Value
 from gpucomp.codegen.llvm.ir.math import quotient
 from gpucomp.codegen.llvm.ir.quantize import code_of, quantizer_of
+from gpucomp.codegen.llvm.ir.shuffles import strided_load
 from gpucomp.codegen.llvm.ir.types import I64 as I64_TYPE
 from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select
@@ -22,6 +23,7 @@ from gpucomp.expr.simplify import Interval, bounds
 from gpucomp.ir.size import Size, below
 from gpucomp.ir.types import BOOL, F32, I64, DType, TensorType
 
+NEAR = 4  # the largest stride at which contiguous loads are shuffled
 INT32 = (-(2**31), 2**31 - 1)
 
 
@@ -41,7 +43,8 @@ def _fits(interval: Interval) -> bool:
 
 
 class Printer:
-    """Writes blocks into ``code``. ``width`` is the number of lanes, 0 for scalar code; ``mask`` has the active lanes.
+    """Writes blocks into ``code``. ``width`` is the number of lanes, 0 for scalar code; ``mask`` has the active lanes. ``loaded``
+    has what memory holds for some loads, as vectors.
 
     ``values`` binds names (index variables, holes) to values; statements add their own.
     """
@@ -55,10 +58,12 @@ class Printer:
         width: int = 0,
         mask: Value | None = None,
         values: Mapping[str, LaneValue] | None = None,
+        loaded: Mapping[Expr, Value] | None = None,
     ) -> None:
         self.code, self.params, self.types, self.width = code, params, types, width
         self.mask = mask
         self.values: dict[str, LaneValue] = dict(values or {})
+        self._loaded = loaded or {}
         self._slots: dict[str, Slot] = {}
         self._conditional = False  # inside a branch that only some lanes may take
         self._shared_loads = 0
@@ -135,6 +140,8 @@ class Printer:
 
     def _let(self, let: Let) -> LaneValue:
         match let.expr:
+            case Load() if let.expr in self._loaded:
+                return storage.from_memory(self._loaded[let.expr], let.expr.dtype)
             case Load(source=source):
                 return self._load(source, let.operands[0])
             case Call(fn=fn, args=args) if args[0].dtype is I64:
@@ -217,10 +224,19 @@ class Printer:
             raw = self._shared(base, offset.base, scalar)
         elif isinstance(offset, Value) and not offset.type.lanes:
             raw = self._shared(base, offset, scalar)
+        elif isinstance(offset, Affine) and self._is_near(offset.stride, dtype):
+            address = code.gep(base, offset.base, scalar)
+            raw = strided_load(code, address, Type(scalar, self.width), offset.stride, self.mask)
         else:
             spread = self._spread(offset, "i64") if isinstance(offset, Affine) else offset
             raw = code.gather(base, spread, scalar, self.mask)
         return storage.from_memory(raw, dtype)
+
+    def _is_near(self, stride: int, dtype: DType) -> bool:
+        """Whether loads of all that is between the lanes are faster than a gather: masks have to be instructions for that."""
+        return 2 <= stride <= min(NEAR, self.width) and (
+            self.mask is None or (self.code.native_masks and dtype.bits >= 32)
+        )
 
     def _shared(self, base: Value, offset: Value, scalar: str) -> Value:
         self._shared_loads += 1

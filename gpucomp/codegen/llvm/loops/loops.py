@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
+from gpucomp.codegen.llvm.loops.blocks import blocks_of
 from gpucomp.codegen.llvm.loops.nest import (
     Entry,
     FlatStore,
@@ -58,13 +59,24 @@ def emit_loops(
     program = lower([e for s in stores for e in (s.offset, s.value)], axes, schedule["unroll"])
     bound: dict[Expr, LaneValue] = {}
 
+    blocks = blocks_of(exprs, vector, tile, MOST_STEP, axes)
+
+    def stored(mask: Value | None, loaded: dict[Expr, Value] | None = None) -> None:
+        printer = entry.printer(program, bound, width, mask, loaded)
+        for i, store in enumerate(stores):
+            printer.store(store.target, program.results[2 * i], program.results[2 * i + 1])
+
     def point(position: Value, mask: Value | None) -> None:
         if vector is not None:
             bound[vector] = lane_index(position, width)
-        with entry.nested(tile, bound):
-            printer = entry.printer(program, bound, width, mask)
-            for i, store in enumerate(stores):
-                printer.store(store.target, program.results[2 * i], program.results[2 * i + 1])
+        if blocks is None or mask is not None:
+            with entry.nested(tile, bound):
+                stored(mask)
+            return
+        filled = blocks.filled(entry, bound, position, width)
+        with code.loop(0, blocks.inner.extent) as step:
+            bound[blocks.inner] = step
+            stored(None, blocks.loaded(entry, filled, step, width))
 
     with code.loop(entry.first, entry.last) as task:
         parts = entry.decompose(task, [*(a.extent for a in tasks.axes), tasks.blocks])

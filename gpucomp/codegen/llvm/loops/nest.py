@@ -145,7 +145,12 @@ class Entry:
     def __init__(self, kernel: Kernel, name: str, target: Target) -> None:
         self.kernel, self.name, self.target = kernel, name, target
         features = target.features
-        self.code = Code(name, native_half=bool(features & {"f16c", "neon"}), native_scale="avx512f" in features)
+        self.code = Code(
+            name,
+            native_half=bool(features & {"f16c", "neon"}),
+            native_scale="avx512f" in features,
+            native_masks="avx2" in features,
+        )
         self.params = [self.code.argument(f"p{i}", PTR) for i in range(len(kernel.params))]
         self.first, self.last = self.code.argument("first", I64), self.code.argument("last", I64)
         self.shared: list[Value] = []  # memory that the tasks share: the workspace and the counters
@@ -171,10 +176,19 @@ class Entry:
         text = "\n".join([*before, self.text()])
         return Emitted(text, tasks, self.code.sizes, self.workspace_bytes, self.counter_bytes)
 
-    def printer(self, program: Program, values: dict[Expr, LaneValue], width: int, mask: Value | None) -> Printer:
-        """A printer that has run ``program`` with ``values``."""
+    def printer(
+        self,
+        program: Program,
+        values: dict[Expr, LaneValue],
+        width: int,
+        mask: Value | None,
+        loaded: Mapping[Expr, Value] | None = None,
+    ) -> Printer:
+        """A printer that has run ``program`` with ``values``, and with the loads that are ``loaded`` already."""
         bound = {program.names[e]: v for e, v in values.items() if e in program.names}
-        printer = Printer(self.code, self.params, self.kernel.params, width=width, mask=mask, values=bound)
+        printer = Printer(
+            self.code, self.params, self.kernel.params, width=width, mask=mask, values=bound, loaded=loaded
+        )
         printer.run(program.block)
         return printer
 

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measured.kernels import Attend, Conv, Gemm, Rows, Spec
+from gpucomp.errors import UsageError
+from gpucomp.kernel_bench.operations import Attend, Conv, Gemm, Operation, Rows
+from gpucomp.targets.by_name import target_of
 
 Row = Mapping[str, str]
 EAGER = 200.0  # us: five times the launch of an eager call, 25 to 40 us
@@ -37,13 +39,17 @@ VECTOR = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One measurement: the device and the operator as the file names them, the data type, the kernel and its time."""
+    """One measurement: the device and the operator as the file names them, the data type, the kernel and its time.
+
+    ``stated`` is off where the file has a share of a peak, from which the time is guessed.
+    """
 
     device: str
     operator: str
     dtype: str
-    spec: Spec
+    spec: Operation
     us: float
+    stated: bool = True
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ def _gemms(table: Table) -> Iterator[Measured]:
         if k:
             n, k = (k, n) if eager else (n, k)
             if operator == "linear" or layers:
-                spec: Spec | None = Gemm(m * batch, n, k, dtype=dtype, b_transposed=True, constant=True)
+                spec: Operation | None = Gemm(m * batch, n, k, dtype=dtype, b_transposed=True, constant=True)
             else:
                 spec = _laid_out(table, row, Gemm(m, n, k, batch, dtype))
         else:
@@ -139,7 +145,7 @@ def _laid_out(table: Table, row: Row, gemm: Gemm) -> Gemm:
     return Gemm(gemm.n, gemm.m, gemm.k, gemm.batch, gemm.dtype, a_transposed=b, b_transposed=a)
 
 
-def _between_layers(row: Row, dtype: str) -> Spec | None:
+def _between_layers(row: Row, dtype: str) -> Operation | None:
     """The norms, activations and additions between the layers of a language model: a row with a depth of 0."""
     operator, m, n = row.get("op", ""), _integer(row, "m"), _integer(row, "n")
     if "norm" in operator:
@@ -152,7 +158,8 @@ def _between_layers(row: Row, dtype: str) -> Spec | None:
 def _attention(table: Table) -> Iterator[Measured]:
     for row in table.rows:
         dtype = dtype_of(table, row)
-        spec = Attend(*(_integer(row, name) for name in ("batch", "tokens", "heads", "head_dim")), dtype)
+        batch, tokens, heads, depth = (_integer(row, name) for name in ("batch", "tokens", "heads", "head_dim"))
+        spec = Attend(batch, tokens, heads, depth, dtype)
         yield Measured(device_of(table, row), "attention", dtype, spec, time_of(row))
 
 
@@ -229,12 +236,10 @@ def _tensile_logic(table: Table) -> Iterator[Measured]:
         percent = most[row["arch"], row["types"]] <= PERCENT
         gflops = value / 100 * peak_gflops(row["arch"], dtype) if percent else value
         us = 2e-3 * m * n * k * batch / gflops if gflops else 0.0
-        yield Measured(row["arch"], row["layout"], dtype, spec, us if us >= LOGGED else 0.0)
+        yield Measured(row["arch"], row["layout"], dtype, spec, us if us >= LOGGED else 0.0, stated=not percent)
 
 
 def peak_gflops(device: str, dtype: str) -> float:
-    from bench.measured.predict import target_of
-
     target = target_of(device)
     return 2e-3 * target.device.rate(dtype if dtype != "i8" else "s8") if target and target.device else 0.0
 
@@ -245,18 +250,61 @@ def transposed(layout: str) -> tuple[bool, bool]:
     return b[1:2] == "j", a[1:2] == "l"
 
 
+def clblast_problem(table: Table) -> Gemm:
+    """The product that a space of CLBlast's is of, as its comment tells. Raises ``UsageError`` (GPC2001)."""
+    found = re.search(r"(\d+)\s*(?:\^3|x\s*(\d+)\s*x\s*(\d+))", table.comment)
+    if found is None:
+        raise UsageError(f"{table.name}: its comment does not tell the problem, such as 4096^3", code="GPC2001")
+    m, n, k = (int(found[i] or found[1]) for i in (1, 2, 3))
+    return Gemm(n, m, k, a_transposed=True)
+
+
+def tensile_problem(row: Row) -> Gemm:
+    """The product of a row of a space of Tensile's, whose m and n are ours already."""
+    a, b = transposed(row["layout"])
+    m, n, k, batch = (int(row[name]) for name in ("m", "n", "k", "batch"))
+    return Gemm(m, n, k, batch, a_transposed=a, b_transposed=b)
+
+
+def tensile_device(table: Table, row: Row) -> str:
+    """An MI100 for matrix instructions and an MI50 otherwise, unless the file tells."""
+    named = re.search(r"MI\d+X?|gfx9\w+", f"{table.comment} {table.name}")
+    return named[0] if named else "MI100" if row["mi"] else "MI50"
+
+
+def _clblast_space(table: Table) -> Iterator[Measured]:
+    gemm, device = clblast_problem(table), device_in(table)
+    return (Measured(device, "gemm", gemm.dtype, gemm, time_of(row)) for row in table.rows)
+
+
+def _tensile_space(table: Table) -> Iterator[Measured]:
+    for row in table.rows:
+        gemm = tensile_problem(row)
+        yield Measured(tensile_device(table, row), "gemm", gemm.dtype, gemm, time_of(row))
+
+
+Reader = Callable[[Table], Iterator[Measured]]
+
+
 @dataclass(frozen=True)
 class Format:
-    """What a file with these columns holds: how its rows are read, or the space that ``bench.measured.spaces`` reads."""
+    """What a file with these columns holds: how its rows are read; or a space, with a row for each configuration of a kernel,
+    which ``bench.measured.spaces`` reads as schedules.
+    """
 
     name: str
     columns: frozenset[str]
-    read: Callable[[Table], Iterator[Measured]] | None = None
+    read: Reader | None = None
+    space: Reader | None = None
 
 
 FORMATS = (
-    Format("tensile_space", frozenset({"layout", "m", "n", "k", "mt_i", "mt_j", "depth", "gsu"})),
-    Format("clblast_space", frozenset({"MWG", "NWG", "KWG", "MDIMC", "NDIMC", "us"})),
+    Format(
+        "tensile_space",
+        frozenset({"layout", "m", "n", "k", "mt_i", "mt_j", "depth", "gsu"}),
+        space=_tensile_space,
+    ),
+    Format("clblast_space", frozenset({"MWG", "NWG", "KWG", "MDIMC", "NDIMC", "us"}), space=_clblast_space),
     Format("rocblas", frozenset({"arch", "layout", "types", "m", "n", "k", "value"}), _tensile_logic),
     Format("attention", frozenset({"batch", "tokens", "heads", "head_dim"}), _attention),
     Format("eager conv", frozenset({"batch", "cin", "cout", "window", "size"}), _eager_convs),
