@@ -101,6 +101,7 @@ def compile(
                 tell,
                 observer,
                 picks,
+                loaded=begun.expect,
                 rendered=begun.start,
                 states=states,
                 states_precision=states_precision,
@@ -400,6 +401,7 @@ def lower(
     pipeline: Sequence[Pass] | None = None,
     kernel_passes: Sequence[KernelPass] | None = None,
     watch: Callable[[str, Any], None] | None = None,
+    loaded: Callable[[int], None] | None = None,
     rendered: Callable[[KernelSource], None] | None = None,
     states: Given = None,
     states_precision: Kept = "fp32",
@@ -408,7 +410,7 @@ def lower(
 
     ``pipeline`` replaces ``rewrite.pipeline.PIPELINE`` and ``kernel_passes`` replaces ``lowering.KERNEL_PASSES``; this
     is how a wrong pass is bisected. ``watch`` is called with every graph and every list of steps, see ``run_passes``.
-    ``rendered`` is called with every source as soon as it is known.
+    ``loaded`` is called with the number of nodes of the model, ``rendered`` with every source, each as soon as it is known.
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
@@ -421,6 +423,8 @@ def lower(
     graph = with_states(graph, states, precision=states_precision)
     if graph.states and dynamic_model:
         raise UnsupportedError("states: a part of this model runs on the host, which keeps none", code="GPC4015")
+    if loaded is not None:
+        loaded(len(graph.nodes()))
     tell("rewrite", 0, 1)
     graph = rewritten(graph, device, precision, keep_fp32, pipeline=pipeline, observer=observer, watch=watch)
     tell("partition", 0, 1)
