@@ -28,7 +28,7 @@ from gpucomp.targets.llvm_build import Build
 # them faster (measured with AVX2; vnni and bytes have the nests of pairs and windows). Copies, pools, reductions and fused layers
 # are 3 to 20 % faster with it.
 ADDRESSED = frozenset({"contraction", "contraction/pairs", "contraction/vnni", "loops/windows", "loops/bytes"})
-# Engines whose inner loops have the same instructions without LLVM's passes for loops and invariants, but for a few computations of
+# Engines whose inner loops have the same instructions without LLVM's passes for loops and invariants, but for a few that compute
 # addresses (AVX-512, AVX2, SSE4): these passes take a quarter to two fifths of the compilation of such a kernel. Kernels for
 # sizes that each run decides are left out, and those with ``POINTERS``.
 WRITTEN_OUT = frozenset({"fused_layers", "contraction", "contraction/winograd", "loops/windows", "pool/windows"})
