@@ -266,14 +266,16 @@ def call(fn: str, *args: Expr | Number) -> Expr:
     Raises ``TypeError`` when the operands' types differ: conversions are always written out.
     """
     function = FUNCTIONS[fn]
-    dtype = next(a.dtype for a in args if isinstance(a, Expr))
+    first = args[0]
+    dtype = first.dtype if isinstance(first, Expr) else next(a.dtype for a in args if isinstance(a, Expr))
     exprs = tuple([a if isinstance(a, Expr) else coerced(a, dtype) for a in args])
-    fits = len(exprs) == function.arity
+    fits, constant = len(exprs) == function.arity, dtype is BOOL
     for expr in exprs:
         fits = fits and expr.dtype is dtype
+        constant = constant or expr.__class__ is Const
     if not fits:
         raise TypeError(f"{fn}({', '.join(str(e.dtype) for e in exprs)}): operands of one type expected")
-    if not dtype.is_float and (folded := _fold_integers(fn, exprs, dtype)) is not None:
+    if constant and dtype.kind != "f" and (folded := _fold_integers(fn, exprs, dtype)) is not None:
         return folded
     return _intern(Call, BOOL if function.result == "bool" else dtype, fn, exprs)
 
