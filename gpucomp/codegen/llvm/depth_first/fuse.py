@@ -87,7 +87,8 @@ def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
     target = at.target
     uses = Counter(value for step in steps for value in step.inputs) + Counter(at.graph.outputs)
     writers = Counter(value for step in steps for value in step.outputs)
-    ending: dict[Value, list[_Candidate] | KernelStep] = {}  # fused layers by their result so far, or a step to begin with
+    # by their result so far: fused layers, or a step that such may begin with
+    ending: dict[Value, list[_Candidate] | KernelStep] = {}
     for step in steps:
         if not isinstance(step, KernelStep) or has_sizes(step.kernel):
             continue
