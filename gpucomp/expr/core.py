@@ -191,7 +191,7 @@ class Reduce(Expr):
 REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 _interned: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()  # an expression of the key's first class
-_references = _interned.data  # its own ``get`` takes three times as long
+_references = _interned.data  # type: ignore[attr-defined]  # its own ``get`` takes three times as long
 E = TypeVar("E", bound=Expr)
 
 
