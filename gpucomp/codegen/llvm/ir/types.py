@@ -20,7 +20,6 @@ class Type(str):
     scalar: str
     lanes: int
     is_float: bool
-    bits: int
     suffix: str  # in names of overloaded intrinsics: ``v16f32``
 
     def __new__(cls, scalar: str, lanes: int = 0) -> Type:
@@ -28,11 +27,14 @@ class Type(str):
         if found is None:
             found = super().__new__(cls, f"<{lanes} x {scalar}>" if lanes else scalar)
             found.scalar, found.lanes, found.is_float = scalar, lanes, scalar in FLOATS
-            found.bits = 64 if scalar == "ptr" else FLOATS.get(scalar) or int(scalar[1:])
             name = SUFFIX.get(scalar) or ("p0" if scalar == "ptr" else scalar)
             found.suffix = f"v{lanes}{name}" if lanes else name
             _known[scalar, lanes] = found
         return found
+
+    @property
+    def bits(self) -> int:
+        return 64 if self.scalar == "ptr" else FLOATS.get(self.scalar) or int(self.scalar[1:])
 
     def of(self, scalar: str) -> Type:
         return Type(scalar, self.lanes)
