@@ -30,6 +30,7 @@ class Build:
         self._command = [sys.executable, "-P", llvm_object.__file__, *arguments]
         self._compile = compile
         self._own: list[str] = []  # too little for a helper so far
+        self._helpers = helpers
         self._given: dict[str, Future[bytes]] = {}
         self._many = False  # enough for all helpers
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -59,13 +60,11 @@ class Build:
             return
         self._own.append(text)
         self._many = self._many or sum(map(len, self._own)) > HELPED_BYTES
-        if self._many or self._helper_is_idle():
-            self._give(self._own)
+        self._give(self._own if self._many else self._for_idle_helpers())
 
     def objects(self) -> dict[str, bytes]:
         """The objects of all texts. Raises what ``compile`` raises."""
-        if self._given:
-            self._give(self._own)
+        self._give(self._for_idle_helpers())
         found = {text: self._compile(text) for text in self._own}
         for text in sorted(self._given, key=len, reverse=True):  # the last one that is begun should be a short one
             if self._given[text].cancel():
@@ -73,8 +72,11 @@ class Build:
         # a helper tells no reason: what it could not compile raises the right error here
         return found | {t: f.result() or self._compile(t) for t, f in self._given.items() if not f.cancelled()}
 
-    def _helper_is_idle(self) -> bool:
-        return bool(self._given) and all(future.done() for future in self._given.values())
+    def _for_idle_helpers(self) -> list[str]:
+        """What helpers that have started can do next. Further ones would start for little."""
+        if self._helpers == 1 and self._given:
+            return self._own
+        return self._own[: bool(self._given) and all(future.done() for future in self._given.values())]
 
     def _give(self, texts: Sequence[str]) -> None:
         """Leave ``texts``, which are some of the own ones, to the helpers, if there are any."""

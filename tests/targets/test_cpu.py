@@ -336,6 +336,26 @@ def test_a_helper_compiles_the_runner_of_a_large_model_before_its_first_kernel(
         assert len(split(begun.blob([kernel]))) == 2
 
 
+@pytest.mark.parametrize("processors", [2, 5])
+def test_little_does_not_start_all_helpers(processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = cpu.host()
+    sources = [source(elementwise(fn), host, f"f_{fn}") for fn in FUNCTIONS]
+    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda pid: set(range(processors)))
+    monkeypatch.setattr(cpu, "_runners", {})
+
+    with cpu.Begun(host) as begun:
+        begun.expect(97)
+        for one in sources:
+            wait(begun._build._given.values(), timeout=60)
+            begun.start(one)
+        made = begun.blob(sources)
+
+        assert len(begun._build._given) == 1 + len(sources)
+        # one; on five processors perhaps another, if the first has answered and does not wait for more yet
+        assert len(begun._build._processes) <= processors // 2
+    assert len(split(made)) == 1 + len(sources)
+
+
 def test_a_helper_is_not_started_for_a_runner_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     host = cpu.host()
     cpu.build([source(elementwise("log"), host)], host)
