@@ -8,9 +8,9 @@
 Each figure is of a fresh process. ``cold`` has an empty cache, ``kernels`` one that holds the machine code and not the model,
 ``model`` one that holds the model. ``wall`` is seconds until the first result, ``cpu`` the processor seconds of the process and
 its helpers, ``again`` seconds of the same call once more in the same process, where everything is imported. ``stages`` are
-seconds between the compiler's own marks, as ``GPUCOMP_DEBUG=1`` prints them; on the CPU, LLVM works beside ``render``. A
-peer's time is that of its ``load`` in ``bench.cpu.worker``, which ends with the first run too; a peer that needs a converter
-has been given a converted model.
+seconds between the compiler's own marks, as ``GPUCOMP_DEBUG=1`` prints them; ``render`` chooses schedules too, kernel by
+kernel, and on the CPU LLVM works beside it. A peer's time is that of its ``load`` in ``bench.cpu.worker``, which ends with the
+first run too; a peer that needs a converter has been given a converted model.
 
 The least of ``--rounds`` processes counts: what disturbs a process makes it slower. The engines take turns.
 """

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpucomp import checking, targets
+from gpucomp import checking, config, targets
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError, WrongKernelError
@@ -101,6 +101,7 @@ def compile(
                 tell,
                 observer,
                 picks,
+                loaded=begun.expect,
                 rendered=begun.start,
                 states=states,
                 states_precision=states_precision,
@@ -400,6 +401,7 @@ def lower(
     pipeline: Sequence[Pass] | None = None,
     kernel_passes: Sequence[KernelPass] | None = None,
     watch: Callable[[str, Any], None] | None = None,
+    loaded: Callable[[int], None] | None = None,
     rendered: Callable[[KernelSource], None] | None = None,
     states: Given = None,
     states_precision: Kept = "fp32",
@@ -408,7 +410,7 @@ def lower(
 
     ``pipeline`` replaces ``rewrite.pipeline.PIPELINE`` and ``kernel_passes`` replaces ``lowering.KERNEL_PASSES``; this
     is how a wrong pass is bisected. ``watch`` is called with every graph and every list of steps, see ``run_passes``.
-    ``rendered`` is called with every source as soon as it is known.
+    ``loaded`` is called with the number of nodes of the model, ``rendered`` with every source, each as soon as it is known.
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
@@ -421,6 +423,8 @@ def lower(
     graph = with_states(graph, states, precision=states_precision)
     if graph.states and dynamic_model:
         raise UnsupportedError("states: a part of this model runs on the host, which keeps none", code="GPC4015")
+    if loaded is not None:
+        loaded(len(graph.nodes()))
     tell("rewrite", 0, 1)
     graph = rewritten(graph, device, precision, keep_fp32, pipeline=pipeline, observer=observer, watch=watch)
     tell("partition", 0, 1)
@@ -460,21 +464,43 @@ def schedule(
 
     ``seen`` keeps the sources that had to be rendered in order to choose. With ``every`` an engine is chosen for all sizes.
     """
-    seen = {} if seen is None else seen
+    program = list(_chosen(steps, target, tell, picks, {} if seen is None else seen, every))
+    return run_scheduled_passes(program, SCHEDULED_PASSES, observer, watch)
+
+
+def _chosen(
+    steps: Sequence[Step],
+    target: Target,
+    tell: Progress,
+    picks: Picks | None,
+    seen: Seen,
+    every: _Range | None = None,
+) -> Iterator[Scheduled | HostStep]:
+    """The steps with their schedules, before any pass."""
     tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
     found: dict[str, Scheduled] = {}
-    program: Program = []
     for number, step in enumerate(steps):
         tell("choose", number, len(steps))
         if isinstance(step, HostStep):
-            program.append(step)
+            yield step
             continue
         digest = step.kernel.digest
         if digest not in found:
             choice = _standing(step, target, tiers, seen)
             found[digest] = Scheduled(step, choice if every is None else every.with_engine(step, choice), step.kernel)
-        program.append(replace(found[digest], step=step))
-    return run_scheduled_passes(program, SCHEDULED_PASSES, observer, watch)
+        yield replace(found[digest], step=step)
+
+
+def _one_by_one(program: Iterator[Scheduled | HostStep]) -> Iterator[Scheduled | HostStep]:
+    """``program`` after ``SCHEDULED_PASSES``, each kernel as soon as it has a schedule: a compiler need not wait for all."""
+    done: dict[Kernel, Scheduled] = {}
+    for item in program:
+        if isinstance(item, Scheduled):
+            if item.kernel not in done:
+                done[item.kernel] = scheduled(item.step, item.choice)
+            yield replace(done[item.kernel], step=item.step)
+        else:
+            yield item
 
 
 def render(
@@ -492,11 +518,19 @@ def render(
     The returned steps have the rendered kernels, after ``SCHEDULED_PASSES``. ``done`` is called with each source.
     """
     seen: Seen = {}
+    settings = config.current()
+    seen_by = observer or watch or settings.debug or settings.dump or settings.verify
+    program: Iterable[Scheduled | HostStep]
+    if every is None and not seen_by:
+        tell("choose", 0, len(steps))
+        program = _one_by_one(_chosen(steps, target, silent, picks, seen))
+    else:  # what holds for all sizes is noted in the order of the steps, first what decides schedules
+        program = schedule(steps, target, tell, picks, observer, watch, seen, every)
     sources: dict[Kernel, Rendered] = {}
     made: dict[tuple[object, ...], Value] = {}
     laid_out: list[Step] = []
     rendered: dict[KernelStep, Rendered] = {}
-    for number, one in enumerate(schedule(steps, target, tell, picks, observer, watch, seen, every)):
+    for number, one in enumerate(program):
         tell("render", number, len(steps))
         if isinstance(one, HostStep):
             laid_out.append(one)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpucomp.errors import InputError, ModelError, UsageError, quote
 from gpucomp.extras import needs_compiler
 from gpucomp.frontend.foreign.convert import as_onnx
+from gpucomp.garbage import seldom_collected
 from gpucomp.ir.dims import has_dims
 from gpucomp.ir.traces import given_sizes, no_open_sizes
 from gpucomp.model_cache import ModelCache, entry_for
@@ -91,10 +92,11 @@ def compile(
 
 def _compiled(model: Any, entry: ModelCache | None, how: Mapping[str, Any]) -> Executable:
     """The executable, and in the cache it, or what is wrong with the model."""
-    from gpucomp import compiler  # takes longer to import than most models take to read
-
     try:
-        exe = compiler.compile(model, **how)
+        with seldom_collected():
+            from gpucomp import compiler  # takes longer to import than most models take to read
+
+            exe = compiler.compile(model, **how)
     except ModelError as error:
         if entry is not None:
             entry.keep_refusal(error)

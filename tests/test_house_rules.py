@@ -17,7 +17,15 @@ TEMPLATES = sorted((ROOT / "kernels_templates").rglob("*.j2"))
 
 # lowest first; a module may import what is in its own row or above it, and the longest name that fits it counts
 LAYERS = (
-    ("gpucomp.errors", "gpucomp.refusal", "gpucomp.config", "gpucomp.extras", "gpucomp.files", "gpucomp.stages"),
+    (
+        "gpucomp.errors",
+        "gpucomp.refusal",
+        "gpucomp.config",
+        "gpucomp.extras",
+        "gpucomp.files",
+        "gpucomp.stages",
+        "gpucomp.garbage",
+    ),
     ("gpucomp.ir",),
     ("gpucomp.device", "gpucomp.artifact"),  # plain data: what a target is, what a compiled model consists of
     ("gpucomp.expr",),

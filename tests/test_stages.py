@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 import gpucomp
-from gpucomp import compiler, config, stages
+from gpucomp import compiler, config, stages, targets
 from gpucomp.stages import Stages
 from tests.onnx_builders import model, node, value
 
@@ -58,3 +60,33 @@ def test_the_table_is_printed_for_who_debugs(capsys):
 
     lines = capsys.readouterr().err.splitlines()[-len(NAMES) - 1 :]
     assert [line.split("  ")[0].strip() for line in lines] == [*NAMES, "all stages"]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_source_is_known_before_other_schedules_are_chosen_unless_somebody_watches_the_passes(watched, monkeypatch):
+    """The small model and a third kernel of the first one's shape, which is rendered once."""
+    again = model(
+        [node("MatMul", ["x", "x"], ["p"]), node("Softmax", ["p"], ["q"]), node("MatMul", ["q", "q"], ["y"])],
+        [value("x", (13, 13))],
+    )
+    order: list[str] = []
+    chosen = compiler.choice_of
+
+    def choice_of(step, *rest):
+        order.append(f"choose {step.kernel.family}")
+        return chosen(step, *rest)
+
+    monkeypatch.setattr(compiler, "choice_of", choice_of)
+    observer = (lambda record: None) if watched else None
+    device = targets.resolve("cpu")
+    with config.using(verify=False):
+        lowered = compiler.lower(
+            again, device, observer=observer, rendered=lambda source: order.append(source.name.partition("_")[2])
+        )
+    plain = compiler.lower(again, device)  # tests verify what passes give
+
+    product, softmax = ("choose contraction", "contraction"), ("choose norm", "norm")
+    assert order[:4] == ([product[0], softmax[0], product[1], softmax[1]] if watched else [*product, *softmax])
+    texts = [[item.source.text for item in one.rendered.values()] for one in (lowered, plain)]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 3

@@ -191,12 +191,14 @@ class Reduce(Expr):
 REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 _interned: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()  # an expression of the key's first class
+_references = _interned.data  # type: ignore[attr-defined]  # its own ``get`` takes three times as long
 E = TypeVar("E", bound=Expr)
 
 
 def _intern(cls: type[E], *fields: Any) -> E:
     key = (cls, *fields)
-    expr: E | None = _interned.get(key)
+    reference = _references.get(key)
+    expr: E | None = None if reference is None else reference()
     if expr is None:
         expr = cls(*fields)
         _interned[key] = expr
@@ -218,7 +220,8 @@ def literal(value: Any, dtype: DType) -> Const:
     else:
         value = int(value)
         key = (Const, dtype, "int", value)
-    const: Const | None = _interned.get(key)
+    reference = _references.get(key)
+    const: Const | None = None if reference is None else reference()
     if const is None:
         const = Const(dtype, value)
         _interned[key] = const
@@ -263,14 +266,16 @@ def call(fn: str, *args: Expr | Number) -> Expr:
     Raises ``TypeError`` when the operands' types differ: conversions are always written out.
     """
     function = FUNCTIONS[fn]
-    dtype = next(a.dtype for a in args if isinstance(a, Expr))
+    first = args[0]
+    dtype = first.dtype if isinstance(first, Expr) else next(a.dtype for a in args if isinstance(a, Expr))
     exprs = tuple([a if isinstance(a, Expr) else coerced(a, dtype) for a in args])
-    fits = len(exprs) == function.arity
+    fits, constant = len(exprs) == function.arity, dtype is BOOL
     for expr in exprs:
         fits = fits and expr.dtype is dtype
+        constant = constant or expr.__class__ is Const
     if not fits:
         raise TypeError(f"{fn}({', '.join(str(e.dtype) for e in exprs)}): operands of one type expected")
-    if not dtype.is_float and (folded := _fold_integers(fn, exprs, dtype)) is not None:
+    if constant and dtype.kind != "f" and (folded := _fold_integers(fn, exprs, dtype)) is not None:
         return folded
     return _intern(Call, BOOL if function.result == "bool" else dtype, fn, exprs)
 

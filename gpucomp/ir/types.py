@@ -14,9 +14,9 @@ import numpy as np
 from gpucomp.ir.size import Size, same_shape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type. ``kind`` is ``f`` float, ``i`` signed, ``u`` unsigned, ``b`` bool, ``s`` string."""
+    """An element type, one of those below. ``kind`` is ``f`` float, ``i`` signed, ``u`` unsigned, ``b`` bool, ``s`` string."""
 
     name: str
     kind: str

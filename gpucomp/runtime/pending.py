@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -29,6 +28,8 @@ class Pending(Future):  # type: ignore[type-arg]
         return not self.done()
 
     def __await__(self) -> Generator[Any, None, dict[str, Any]]:
+        import asyncio  # takes longer to import than a small model to load
+
         return asyncio.wrap_future(self).__await__()
 
 

@@ -105,6 +105,10 @@ def driver_of(target: Target) -> str:
 class Begun(Protocol):
     """Kernels whose compilation has begun."""
 
+    def expect(self, nodes: int) -> None:
+        """Get ready for the kernels of a graph of so many ``nodes``."""
+        ...
+
     def start(self, source: KernelSource) -> None:
         """Compile ``source``, some time later."""
         ...
@@ -112,6 +116,9 @@ class Begun(Protocol):
 
 class _Waiting:
     """For compilers that are given several kernels at once: they begin when all are known."""
+
+    def expect(self, nodes: int) -> None:
+        pass
 
     def start(self, source: KernelSource) -> None:
         pass

@@ -28,9 +28,13 @@ from gpucomp.targets.llvm_build import Build
 # them faster (measured with AVX2; vnni and bytes have the nests of pairs and windows). Copies, pools, reductions and fused layers
 # are 3 to 20 % faster with it.
 ADDRESSED = frozenset({"contraction", "contraction/pairs", "contraction/vnni", "loops/windows", "loops/bytes"})
-# Engines whose many loops LLVM leaves as they are: its passes for loops and invariants take two fifths of the compilation of such
-# a kernel, and the inner loops have the same instructions without them, give or take one (AVX-512, AVX2 and SSE4).
-WRITTEN_OUT = frozenset({"fused_layers"})
+# Engines whose inner loops have the same instructions without LLVM's passes for loops and invariants, but for a few that compute
+# addresses (AVX-512, AVX2, SSE4): these passes take a quarter to two fifths of the compilation of such a kernel. Kernels for
+# sizes that each run decides are left out, and those with ``POINTERS``.
+WRITTEN_OUT = frozenset({"fused_layers", "contraction", "contraction/winograd", "loops/windows", "pool/windows"})
+POINTERS = " x ptr], align 64"  # a table of a pointer for each row: what its loops compute of it does not stay in registers then
+
+HELPED_NODES = 30  # of a model; the kernels of less are compiled before a helper has started
 
 
 def host() -> Target:
@@ -120,13 +124,18 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
             parts.append(SIZES)
         parts += [part for probe in probes(target) for part in (probe.text, _wrapper(probe))]
     if isa_of(target.features) is X86_64 and unique:
-        marks = ((ADDRESSED, llvm_object.AS_WRITTEN), (WRITTEN_OUT, llvm_object.FEW_PASSES))
-        parts += [mark for engines, mark in marks if all(source.engine in engines for source in unique)]
+        parts += [llvm_object.AS_WRITTEN] if all(source.engine in ADDRESSED for source in unique) else []
+        parts += [llvm_object.FEW_PASSES] if all(map(_written_out, unique)) else []
     parts.append(f'attributes #0 = {{ nounwind noinline "no-builtins" {width} }}')
     parts.append(f'attributes #1 = {{ nounwind "no-builtins" {width} }}')
     text = "\n".join(parts)
     isa = isa_of(target.features)
     return without_calls(text, rounds=isa is WASM32) if isa.pointer == 4 else text
+
+
+def _written_out(source: KernelSource) -> bool:
+    """Whether LLVM's passes for loops would gain nothing."""
+    return source.engine in WRITTEN_OUT and not source.sizes and POINTERS not in source.text
 
 
 def compile_text(text: str, target: Target) -> bytes:
@@ -183,6 +192,11 @@ class Begun:
 
     def __exit__(self, *error: object) -> None:
         self._build.__exit__(*error)
+
+    def expect(self, nodes: int) -> None:
+        """A helper compiles the runner, if it is in no cache, while a model of so many ``nodes`` is turned into kernels."""
+        if nodes >= HELPED_NODES:
+            self._build.start_helper()
 
     def start(self, source: KernelSource) -> None:
         if source.digest not in self._modules:

@@ -50,7 +50,7 @@ def optimised(text: str, triple: str, machine: llvm.TargetMachine) -> llvm.Modul
     Emitters write vectors, and unroll loops where it pays. The first passes turn stack slots into registers and join blocks,
     which leaves half of the instructions; the others are LLVM's for a function at level 1. LLVM's list for whole modules at
     level 2 takes twice as long, and its code is not faster. NewGVN is not among them: it computes wrong results. A module with
-    ``FEW_PASSES`` has the first passes, and two that cost little.
+    ``FEW_PASSES`` has the first passes but InstCombine, and two that cost little.
     """
     module = llvm.parse_assembly(text)
     module.triple = triple
@@ -64,12 +64,14 @@ def optimised(text: str, triple: str, machine: llvm.TargetMachine) -> llvm.Modul
     first.add_global_dead_code_eliminate_pass()  # an internal function that nobody calls may need a C library
     first.add_simplify_cfg_pass()
     first.add_sroa_pass()
-    first.add_instruction_combine_pass()
-    first.add_simplify_cfg_pass()
     few = FEW_PASSES in text
     if few:
-        first.add_sccp_pass()
         first.add_simplify_cfg_pass()
+        first.add_sccp_pass()
+    else:
+        first.add_instruction_combine_pass()
+    first.add_simplify_cfg_pass()
+    if few:
         first.add_loop_rotate_pass()  # gives loops the form that strength reduction wants
     first.run(module, builder)
     if few:

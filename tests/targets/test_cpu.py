@@ -22,12 +22,16 @@ from gpucomp.device.isa import ISAS
 from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, UsageError
 from gpucomp.expr.core import axes_of, call, hole, load, var
+from gpucomp.ir.dim import Dim
+from gpucomp.ir.size import size_of
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Store
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.run_sizes import RunSize
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cpu, llvm_build, llvm_object
 from gpucomp.targets.cache import KernelCache
+from testing.kernels import conv
 from tests.native import default_schedule
 
 
@@ -301,6 +305,66 @@ def test_engines_of_many_loops_get_few_passes() -> None:
     assert llvm_object.FEW_PASSES in cpu.module_text([layers], x86, runner=False)
     assert llvm_object.FEW_PASSES not in cpu.module_text([layers, loop], x86, runner=False)
     assert llvm_object.FEW_PASSES not in cpu.module_text([layers], arm, runner=False)
+
+
+def test_products_get_few_passes_unless_rows_have_pointers_or_runs_decide_sizes() -> None:
+    x86 = cpu.named("cpu:x86-64-v3")
+    plain, windows = source(product(37), x86), source(conv((1, 13, 11, 16), 24, (3, 2), stride=2, pad=1), x86)
+    open_sizes = replace(plain, sizes=(RunSize(size_of(Dim("n"), 5)),))
+
+    assert (plain.engine, windows.engine) == ("contraction", "contraction")
+    assert llvm_object.FEW_PASSES in cpu.module_text([plain], x86, runner=False)
+    assert llvm_object.FEW_PASSES not in cpu.module_text([windows], x86, runner=False)
+    assert llvm_object.FEW_PASSES not in cpu.module_text([open_sizes], x86, runner=False)
+
+
+@pytest.mark.parametrize(("processors", "nodes", "helps"), [(2, 97, True), (2, 5, False), (1, 97, False)])
+def test_a_helper_compiles_the_runner_of_a_large_model_before_its_first_kernel(
+    processors: int, nodes: int, helps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, kernel = cpu.host(), source(elementwise("log"), cpu.host())
+    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda pid: set(range(processors)))
+    monkeypatch.setattr(cpu, "_runners", {})
+    with cpu.Begun(host) as begun:
+        begun.expect(nodes)
+        given = dict(begun._build._given)
+        wait(given.values(), timeout=60)
+        begun.start(kernel)
+        then = len(begun._build._given)
+
+        assert [bool(given), then] == [helps, 2 * helps]
+        assert len(split(begun.blob([kernel]))) == 2
+
+
+@pytest.mark.parametrize("processors", [2, 5])
+def test_little_does_not_start_all_helpers(processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = cpu.host()
+    sources = [source(elementwise(fn), host, f"f_{fn}") for fn in FUNCTIONS]
+    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda pid: set(range(processors)))
+    monkeypatch.setattr(cpu, "_runners", {})
+
+    with cpu.Begun(host) as begun:
+        begun.expect(97)
+        for one in sources:
+            wait(begun._build._given.values(), timeout=60)
+            begun.start(one)
+        made = begun.blob(sources)
+
+        assert len(begun._build._given) == 1 + len(sources)
+        # one; on five processors perhaps another, if the first has answered and does not wait for more yet
+        assert len(begun._build._processes) <= processors // 2
+    assert len(split(made)) == 1 + len(sources)
+
+
+def test_a_helper_is_not_started_for_a_runner_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = cpu.host()
+    cpu.build([source(elementwise("log"), host)], host)
+    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda pid: {0, 1, 2})
+
+    with cpu.Begun(host) as begun:
+        begun.expect(97)
+
+        assert not begun._build._given
 
 
 def test_another_kernel_is_not_taken_from_the_cache(tmp_path: Path) -> None:

@@ -87,21 +87,23 @@ def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
     target = at.target
     uses = Counter(value for step in steps for value in step.inputs) + Counter(at.graph.outputs)
     writers = Counter(value for step in steps for value in step.outputs)
-    ending: dict[Value, list[_Candidate]] = {}  # fused layers by their result so far
+    # by their result so far: fused layers, or a step that such may begin with
+    ending: dict[Value, list[_Candidate] | KernelStep] = {}
     for step in steps:
         if not isinstance(step, KernelStep) or has_sizes(step.kernel):
             continue
-        best = _extended(step, ending, uses, target.limits) or _first(step, target.limits)
-        if best is not None and len(step.outputs) == 1 and writers[step.outputs[0]] == 1:
+        best = _extended(step, ending, uses, target.limits) or step
+        if len(step.outputs) == 1 and writers[step.outputs[0]] == 1:
             ending[step.outputs[0]] = best
     made: dict[tuple[object, ...], Value] = {}
-    stacks: dict[Step, list[_Candidate]] = {layers[-1].step: layers for layers in ending.values() if len(layers) > 1}
+    found = [layers for layers in ending.values() if not isinstance(layers, KernelStep)]
+    stacks: dict[Step, list[_Candidate]] = {layers[-1].step: layers for layers in found if len(layers) > 1}
     inside: set[Step] = {layer.step for layers in stacks.values() for layer in layers[:-1]}
     return [_fused(stacks[step], made) if step in stacks else step for step in steps if step not in inside]
 
 
 def _extended(
-    step: KernelStep, ending: dict[Value, list[_Candidate]], uses: Counter[Value], limits: Limits
+    step: KernelStep, ending: dict[Value, list[_Candidate] | KernelStep], uses: Counter[Value], limits: Limits
 ) -> list[_Candidate] | None:
     """The layers that ``step`` extends with a gain, now with the step; they are removed from ``ending``."""
     for value in step.inputs:
@@ -111,16 +113,17 @@ def _extended(
         layer = _candidate(step, value, limits)
         if layer is None:
             continue
+        if isinstance(before, KernelStep):
+            first = _candidate(before, None, limits)
+            if first is None:
+                del ending[value]
+                continue
+            before = ending[value] = [first]
         longer = [*before, layer]
         if all(c.plan is not None for c in longer) and _cost(longer, limits) < _cost(before, limits):
             del ending[value]
             return longer
     return None
-
-
-def _first(step: KernelStep, limits: Limits) -> list[_Candidate] | None:
-    layer = _candidate(step, None, limits)
-    return None if layer is None else [layer]
 
 
 def _candidate(step: KernelStep, handed: Value | None, limits: Limits) -> _Candidate | None:

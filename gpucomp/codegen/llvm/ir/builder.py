@@ -21,9 +21,9 @@ from gpucomp.kernel.run_sizes import MAGIC, SHIFT, SIZE, RunSize
 NEVER_KNOWN = ("load ", "call ", "phi ", "atomicrmw ")  # the same text may give another value the next time
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Value:
-    """One SSA value or constant.
+    """One SSA value or constant, which does not change. It is not frozen: making one would take three times as long.
 
     Arithmetic is floating-point, or wraps on integers. Comparisons are signed on integers and ordered on floats.
     """
@@ -44,7 +44,8 @@ class Value:
     def _binary(self, floating: str, integer: str, other: Value | Number, flags: str = "") -> Value:
         a, b = self._lift(other)
         assert a.type == b.type, f"{a.type} and {b.type}"
-        if a.type == I64 and (folded := _fold(integer, a, b)) is not None:
+        known = a.text[0] != "%" or b.text[0] != "%"
+        if known and a.type is I64 and (folded := _fold(integer, a, b)) is not None:
             return folded
         op = f"{floating}{flags}" if a.type.is_float else integer
         return self.code.let(f"{op} {a.type} {a.text}, {b.text}", a.type)
@@ -146,7 +147,7 @@ FOLDED: dict[str, Callable[[int, int], int]] = {
 
 def _whole(value: Value) -> int | None:
     """The number that a constant i64 is; ``None`` for any other value."""
-    return int(value.text) if value.type == I64 and not value.text.startswith("%") else None
+    return int(value.text) if value.type is I64 and value.text[0] != "%" else None
 
 
 def _steps(first: Value, last: Value, by: Value) -> int | None:
@@ -235,8 +236,9 @@ class Code:
         pure = pure or not text.startswith(NEVER_KNOWN)
         if pure and (known := self._known.get(text)) is not None:
             return known
-        name = f"%{self._name()}"
-        self.emit(f"{name} = {text}")
+        self._counter += 1
+        name = f"%v{self._counter}"
+        self._lines.append(f"  {name} = {text}")
         made = Value(self, name, type)
         if pure:
             self._known[text] = made
@@ -304,7 +306,7 @@ class Code:
         return Value(self, text, type)
 
     def integer(self, value: int | Size) -> Value:
-        return self.const(value, I64)
+        return Value(self, str(value), I64) if value.__class__ is int else self.const(value, I64)
 
     def vector(self, values: Sequence[Number], scalar: str) -> Value:
         """A constant vector, with one value per lane."""

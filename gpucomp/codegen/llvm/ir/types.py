@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 
 from gpucomp.ir.size import Size
 
@@ -12,31 +11,30 @@ FLOATS = {"float": 32, "double": 64, "half": 16}
 SUFFIX = {"float": "f32", "double": "f64", "half": "f16"}
 
 
-@dataclass(frozen=True)
-class Type:
-    """``scalar`` is an LLVM type name; ``lanes`` is 0 for a scalar, otherwise the number of elements of a vector."""
+class Type(str):
+    """``scalar`` is an LLVM type name; ``lanes`` is 0 for a scalar, otherwise the number of elements of a vector.
+
+    It is its own text, ``<16 x float>``, as it is written a hundred thousand times. Equal types are one object.
+    """
 
     scalar: str
-    lanes: int = 0
+    lanes: int
+    is_float: bool
+    suffix: str  # in names of overloaded intrinsics: ``v16f32``
 
-    def __str__(self) -> str:
-        return f"<{self.lanes} x {self.scalar}>" if self.lanes else self.scalar
-
-    @property
-    def is_float(self) -> bool:
-        return self.scalar in FLOATS
+    def __new__(cls, scalar: str, lanes: int = 0) -> Type:
+        found = _known.get((scalar, lanes))
+        if found is None:
+            found = super().__new__(cls, f"<{lanes} x {scalar}>" if lanes else scalar)
+            found.scalar, found.lanes, found.is_float = scalar, lanes, scalar in FLOATS
+            name = SUFFIX.get(scalar) or ("p0" if scalar == "ptr" else scalar)
+            found.suffix = f"v{lanes}{name}" if lanes else name
+            _known[scalar, lanes] = found
+        return found
 
     @property
     def bits(self) -> int:
-        if self.scalar == "ptr":
-            return 64
-        return FLOATS.get(self.scalar) or int(self.scalar[1:])
-
-    @property
-    def suffix(self) -> str:
-        """The suffix in names of overloaded intrinsics: ``v16f32``."""
-        scalar = SUFFIX.get(self.scalar) or ("p0" if self.scalar == "ptr" else self.scalar)
-        return f"v{self.lanes}{scalar}" if self.lanes else scalar
+        return 64 if self.scalar == "ptr" else FLOATS.get(self.scalar) or int(self.scalar[1:])
 
     def of(self, scalar: str) -> Type:
         return Type(scalar, self.lanes)
@@ -46,6 +44,8 @@ class Type:
         """The integer type of the same width."""
         return Type(f"i{self.bits}", self.lanes)
 
+
+_known: dict[tuple[str, int], Type] = {}
 
 I1, I8, I32, I64, PTR = Type("i1"), Type("i8"), Type("i32"), Type("i64"), Type("ptr")
 F32, F64 = Type("float"), Type("double")

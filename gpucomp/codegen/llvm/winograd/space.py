@@ -7,7 +7,8 @@ is compiled. With steps of 2, ``gpucomp.kernel.winograd_matrices.two_phases`` gi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from gpucomp.codegen.llvm.core_space import FEW_THREADS
 from gpucomp.device.limits import Limits
@@ -225,9 +226,26 @@ MANY = 4  # with so many tasks per thread, the wait for the last ones does not m
 
 def cycles(s: WinogradSchedule, p: WinogradProblem, threads: int, limits: Limits) -> float:
     """About how many cycles the busiest of ``threads`` takes."""
+    (found,) = _cycles(s, p, (threads,), limits)
+    return found
+
+
+def _cycles(s: WinogradSchedule, p: WinogradProblem, threads: Sequence[int], limits: Limits) -> list[float]:
+    """``cycles`` for each number of threads: they have the register blocks in common."""
     d = derive(s, p)
     if not d.tiles:  # in some runs of other sizes
-        return TASK_CYCLES
+        return [TASK_CYCLES] * len(threads)
+    rows = min(d.block, d.tiles)
+    whole, rest = divmod(rows, s.mr)
+    blocks = [_block(s.mr, s, p, d, limits)] * whole + ([_block(rest, s, p, d, limits)] if rest else [])
+    block_cycles = sum(blocks)
+    return [_of_threads(s, p, d, count, block_cycles, limits) for count in threads]
+
+
+def _of_threads(
+    s: WinogradSchedule, p: WinogradProblem, d: WinogradSizes, threads: int, block_cycles: float, limits: Limits
+) -> float:
+    """``cycles``, if one tile's panel of products takes ``block_cycles``."""
     slow = 1.0 if limits.registers >= 32 else FEW_REGISTERS
     tasks = d.blocks * d.groups
     share = -(-tasks // threads)
@@ -245,7 +263,6 @@ def cycles(s: WinogradSchedule, p: WinogradProblem, threads: int, limits: Limits
     times = max(1.0, d.blocks / threads)  # how often a thread reads the same filters
     panel = filters / d.panels
     fetched = panel * ((1 / limits.core.fetched + (times - 1) / rereads) / times)
-    block_cycles = sum(_block(r, s, p, d, limits) for r in _register_blocks(rows, s.mr))
     arithmetic = d.positions * block_cycles
     multiply = max(arithmetic, fetched) + OVERLAP * min(arithmetic, fetched)
     vectors = min(d.panels * s.nv, -(-p.n // s.lanes)) / d.panels
@@ -259,10 +276,6 @@ def cycles(s: WinogradSchedule, p: WinogradProblem, threads: int, limits: Limits
     elements = p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n)
     pixels = elements * (p.pixel_bytes / PIXEL_BYTES / threads)
     return max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels
-
-
-def _register_blocks(rows: int, mr: int) -> list[int]:
-    return [mr] * (rows // mr) + [rows % mr] * (rows % mr > 0)
 
 
 def _block(rows: int, s: WinogradSchedule, p: WinogradProblem, d: WinogradSizes, limits: Limits) -> float:
@@ -283,12 +296,14 @@ ROWS = {4: (6, 5, 4), 3: (8, 7, 6), 2: (12, 10, 8, 4), 1: (14, 12, 4)}  # rows o
 ROWS_16 = {2: (6, 5, 4), 3: (4, 3), 1: (12, 8, 4)}  # with 16 registers
 
 
+@lru_cache(maxsize=512)  # layers of one shape come again
 def default(p: WinogradProblem, limits: Limits) -> WinogradSchedule:
     """The candidate that is fastest by the cost model on ``FEW_THREADS``; the smallest schedule if no candidate is legal."""
     smallest = WinogradSchedule(lanes=limits.vector_bytes // 4, outputs=2, block=4, mr=1, nv=1, part=32, panels=1)
 
     def cost(s: WinogradSchedule) -> float:
-        return LOSS[s.outputs] * sum(threads * cycles(s, p, threads, limits) for threads in FEW_THREADS)
+        found = zip(FEW_THREADS, _cycles(s, p, FEW_THREADS, limits), strict=True)
+        return LOSS[s.outputs] * sum(threads * cycles for threads, cycles in found)
 
     legal = (s for s in _candidates(smallest, p, limits) if scratch_bytes(s, p) <= SCRATCH_BYTES)
     return min(legal, key=cost, default=smallest)
