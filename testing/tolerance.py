@@ -58,8 +58,10 @@ def assert_identical(actual: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(wanted[numbers]))
 
 
-def winograd_bound(outputs: int, channels: int) -> float:
+def winograd_bound(outputs: int, channels: int, stored: str = "float32") -> float:
     """A bound on the relative L2 error of F(outputs, 3), squared, in f32: 1.7 times the expected error.
+
+    A result that is ``stored`` in a narrower type is rounded to it, at most by a unit.
 
     The pixels and filters must have independent elements. A rounding error is 0.41 units, root mean square: uniform within a
     binade, for numbers spread evenly over it. A position's sum over C channels is rounded at each step k, when it has k / C
@@ -70,4 +72,5 @@ def winograd_bound(outputs: int, channels: int) -> float:
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     filters, data, result = (np.square(floats(m)) for m in (algorithm.filter, algorithm.data, algorithm.result))
     amplified = (result @ (filters.sum(1) * data.sum(1)) / 3).mean()  # the square root of the two-dimensional value
-    return float(1.7 * 0.41 * UNIT_ROUNDOFF["float32"] * np.sqrt(channels / 2 + 4) * amplified)
+    rounded = UNIT_ROUNDOFF[stored] if stored != "float32" else 0.0
+    return float(1.7 * 0.41 * UNIT_ROUNDOFF["float32"] * np.sqrt(channels / 2 + 4) * amplified) + rounded

@@ -113,7 +113,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "contraction/simt": SIMT,
         "contraction/gemv": SIMT,
         "contraction/mali": (*FLOATS, "i8", "i32"),
-        "contraction/winograd": ("f32",),
+        "contraction/winograd": ("f32", "f16"),
         "contraction/stem_simt": FLOATS,
         "contraction/separable_simt": ("f32",),
         **IN_EVERY_LANGUAGE,
@@ -154,8 +154,11 @@ CELLS |= {
     }
     for arch, dtypes in MATRIX_CORES.items()
 }
-# the dot products of f16 are those of sets without matrix cores
-CELLS |= {HIP_PREFIX + arch: {"contraction/simt_pairs": ("f16", "f16-tail")} for arch in ("gfx906", "gfx1030")}
+# of sets without matrix cores: the dot products of f16, and Winograd's algorithms for f16
+CELLS |= {
+    HIP_PREFIX + arch: {"contraction/simt_pairs": ("f16", "f16-tail"), "contraction/winograd": ("f32", "f16")}
+    for arch in ("gfx906", "gfx1030")
+}
 # the only instructions that no other set has
 CELLS[HIP_PREFIX + "gfx908"] = {"contraction/amd": ("bf16",), "attention/amd": ("bf16",)}
 CELLS[HIP_PREFIX + "gfx950"] = {"contraction/amd": ("f16", "bf16", "i8"), "attention/amd": ("f16", "bf16")}

@@ -230,7 +230,8 @@ def unlike(actual: np.ndarray, right: np.ndarray, terms: int, check: Callable[..
 def far_from(actual: np.ndarray, right: np.ndarray, case: Case) -> str:
     """Winograd's errors are measured over all elements together; elements that no store reaches must be unchanged."""
     written = right != UNWRITTEN
-    bound = winograd_bound(case.schedule["outputs"], problem_of(case.cell.engine, case.kernel).depth)
+    depth = problem_of(case.cell.engine, case.kernel).depth
+    bound = winograd_bound(case.schedule["outputs"], depth, case.cell.type.numpy.name)
     if not np.array_equal(actual[~written], right[~written]):
         return "elements are written that no store reaches"
     # the bound is for many elements: the root mean square of n elements has a standard deviation of 1 / sqrt(2 n) of itself

@@ -1,4 +1,7 @@
-"""A model's convolutions, layer by layer: MIOpen's published times of the same sizes beside predictions for HIP."""
+"""A model's convolutions, layer by layer: MIOpen's published times of the same sizes beside predictions for HIP.
+
+MIOpen's images are NCHW. The predictions are for NHWC, the layout in which the compiler runs convolutions.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +65,10 @@ def published(table: Table, layers: Mapping[Conv, int], batch: int) -> list[Publ
 
 
 def predictions(rows: Sequence[Published], jobs: int) -> Mapping[Wanted, float]:
-    """The predicted times; 0 where no engine takes a layer."""
-    return answers(predicted_on_hip, ((row.device, row.spec) for row in rows), jobs)
+    """The predicted times of the rows' convolutions in NHWC; 0 where no engine takes a layer."""
+    compiled = {(row.device, row.spec): (row.device, replace(row.spec, nchw=False)) for row in rows}
+    found = answers(predicted_on_hip, compiled.values(), jobs)
+    return {row: found[as_compiled] for row, as_compiled in compiled.items()}
 
 
 def lines(

@@ -63,7 +63,8 @@ class Space:
         if device.wave == WARP:
             return facts
         shared = np.array([tensile_bytes(self.engine, dict(key)) for key in self.times], float)
-        return replace(facts, numbers={**facts.numbers, "registers": np.zeros(len(values)), "shared_bytes": shared})
+        none = np.zeros(len(values))
+        return replace(facts, numbers={**facts.numbers, "registers": none, "uniform": none, "shared_bytes": shared})
 
     def extra_us(self, device: Device) -> np.ndarray:
         """What Tensile's split-K costs beside ours: a launch that clears the result, and sums that are added by atomics."""

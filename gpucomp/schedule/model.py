@@ -94,12 +94,20 @@ def _at(value: Number, number: int) -> Any:
 
 
 def resident_groups(device: Device, threads: Number, registers: Number, shared_bytes: Number) -> Number:
-    """Work-groups that fit on a unit at once. Registers are allotted to whole warps, by eights for each work-item."""
-    warps = -(-threads // WARP)
-    by_registers = device.registers // (warps * WARP * np.maximum(8, -(-registers // 8) * 8))
+    """Work-groups that fit on a unit at once. Registers are allotted to whole waves, by eights for each work-item.
+
+    Each SIMD of GCN and CDNA has registers of its own: a wave of more than half of them is alone there. A compiler saves
+    registers for a work-group that has more waves than that.
+    """
+    waves = np.maximum(1, -(-threads // device.wave))
+    each = device.wave * np.maximum(8, -(-registers // 8) * 8)
+    by_registers = device.registers // (waves * each)
+    if device.wave > WARP:
+        apart = device.registers // device.schedulers // each * device.schedulers // waves
+        by_registers = np.maximum(apart, np.minimum(1, by_registers))
     asked = shared_bytes + device.group_shared
     by_shared = np.where(np.asarray(asked) > 0, device.shared_bytes // np.maximum(1, asked), device.groups)
-    by_threads = device.threads // np.maximum(1, warps * WARP)
+    by_threads = device.threads // (waves * device.wave)
     return np.maximum(0, np.minimum(np.minimum(device.groups, by_threads), np.minimum(by_registers, by_shared)))
 
 
@@ -124,9 +132,10 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
 
     If ``launch`` and its work have arrays over schedules, so do the terms.
     """
-    w, groups = launch.work, launch.groups
+    w, groups = _in_whole_waves(device, launch), launch.groups
     warps = -(-launch.threads // device.wave)
-    resident = resident_groups(device, launch.threads, launch.registers, w.shared_bytes)
+    registers = launch.registers - (w.uniform if device.scalars else 0)
+    resident = resident_groups(device, launch.threads, registers, w.shared_bytes)
     share = -(-groups // device.units)  # work-groups of the busiest unit
     at_once = device.units * np.maximum(1, resident)
     full, left = groups // at_once, groups % at_once  # whole waves, and the work-groups of the last one
@@ -163,6 +172,15 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
         memory_us=_memory_us(device, wanted),
         launch_us=device.launch_us,
     )
+
+
+def _in_whole_waves(device: Device, launch: Launch) -> Work:
+    """The work with the lanes that idle in a partial wave of 64. Engines count those of a partial warp of 32, if any."""
+    if device.wave == WARP:
+        return launch.work
+    warps = -(-launch.threads // WARP)
+    filled = -(-launch.threads // device.wave) * device.wave / (warps * WARP)
+    return replace(launch.work, macs=launch.work.macs * filled, instructions=launch.work.instructions * filled)
 
 
 def _loop(device: Device, w: Work, warps: Number, n: Number, everywhere: Number) -> tuple[Number, ...]:
@@ -290,7 +308,8 @@ def terms(
     if work is None:
         macs, moved = wanted.flops / 2 / max(1, groups), wanted.bytes / max(1, groups)
         work = Work(macs, moved, instructions=macs / WARP, start_cycles=0.0)
-    found = predict(wanted, device, Launch(groups, threads, registers, replace(work, shared_bytes=shared_bytes)))
+    known = replace(work, shared_bytes=shared_bytes, uniform=0)  # the compiler's registers have no uniform values
+    found = predict(wanted, device, Launch(groups, threads, registers, known))
     return Terms(**{f.name: _plain(getattr(found, f.name)) for f in fields(found)})
 
 

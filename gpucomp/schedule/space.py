@@ -39,6 +39,7 @@ class Work:
     fragment_traffic  bytes of operands that lanes read from shared memory besides, half of them the same for several lanes
     shared_bytes    shared memory that it allocates
     registers       registers that a launch allots to a work-item, about; 0: the engine's formula
+    uniform         registers of these that a compiler with scalar registers does not need
     instructions    instructions that its warps issue, counted once for a warp
     chains          independent multiplications of one warp
     step_cycles     overhead of an iteration in cycles, such as barriers
@@ -66,6 +67,7 @@ class Work:
     fragment_traffic: float = 0.0
     shared_bytes: int = 0
     registers: int = 0
+    uniform: int = 0
     instructions: float = 0.0
     chains: float = 8.0
     step_cycles: float = 0.0

@@ -1,5 +1,6 @@
 """Kernels of tests/kernels_templates/test_winograd.py, each with what is special about it."""
 
+from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.contraction.winograd.space import TILES
 from testing.kernels import conv, into_part
 
@@ -54,4 +55,18 @@ CASES = {
     "4: into a part of a Concat": (into_part(conv((1, 8, 6, 12), 40, (3, 3), pad=1), 3, 4, 8), WIDE),
     "4: more work-items than lines": (conv((3, 3, 7, 8), 72, (3, 3), pad=1), WIDE | {"reg_b": 2}),
     "4: whole tiles": (conv((1, 16, 16, 16), 32, (3, 3), pad=1), FOUR | {"channels": 2}),
+    "one position, eight blocks by eight columns": (
+        conv((1, 9, 11, 20), 40, (3, 3), pad=1),
+        SMALL | {"blocks": 32, "channels": 8, "positions": 1, "reg_n": 8, "reg_b": 8},
+    ),
+    "f16: odd sizes, two images": (conv((2, 9, 7, 16), 20, (3, 3), pad=1, dtype=F16), SMALL),
+    "f16: columns one by one, a tail of channels, two stages": (
+        conv((1, 7, 10, 24), 35, (3, 3), dtype=F16),
+        SMALL | {"columns": 16, "channels": 2, "splits": 3, "stages": 2},
+    ),
+    "f16: 4, more work-items than lines": (
+        conv((3, 3, 7, 8), 72, (3, 3), pad=1, dtype=F16),
+        FOUR | {"columns": 64, "blocks": 8, "reg_b": 2},
+    ),
+    "f16: 4, channels one by one": (conv((1, 9, 5, 40), 36, (3, 3), pad=2, dtype=F16), FOUR | {"channels": 2}),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -30,6 +31,7 @@ from bench.gpu import models as models_stage
 from bench.gpu.context import Context, Options
 from bench.measured import __main__ as measured
 from bench.measured import layers
+from bench.measured.predict import predicted_on_hip
 from bench.models import build
 from gpucomp import config
 from gpucomp.device import hip as device
@@ -357,6 +359,17 @@ def test_layers_are_compared_one_by_one_and_together(tmp_path, capsys):
     assert f"| 64 x 56 x 56, 1 x 1, 64 | 1 | 100, {b / 100:.2f} |" in printed
     assert f"| all layers | | {(a + b) / 600:.2f} |" in printed
     assert "21 of 23 layers are not in the database" in printed
+
+
+def test_layers_are_predicted_in_the_layout_that_the_compiler_gives_them():
+    """In NHWC, a window of 3 x 3 is Winograd's on a device without matrix units."""
+    spec = Conv(64, 128, 28, 28, 128, 3, 3, (1, 1), dtype="f32")
+    row = layers.Published("gfx906_60", spec, "Fast", 800.0)
+
+    found = layers.predictions([row], 1)
+
+    assert found == {(row.device, spec): predicted_on_hip(row.device, replace(spec, nchw=False))}
+    assert found[row.device, spec] < 0.6 * predicted_on_hip(row.device, spec)
 
 
 def test_only_gpus_of_amd_have_a_target_of_hip():

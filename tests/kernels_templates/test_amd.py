@@ -20,7 +20,7 @@ from gpucomp.kernels_templates.contraction.amd.space import AmdProblem, register
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
-from gpucomp.targets import amdgcn, opencl
+from gpucomp.targets import amdgcn, hip, opencl
 from testing import opencl_device
 from testing.amd_emulation import emulated, shape_only
 from testing.cases.amd import KERNELS, of_two
@@ -555,3 +555,22 @@ def test_kernels_that_it_cannot_compute_are_left_to_others(kernel, features, rea
 
     assert reason in said
     assert bool(said) is bool(reason)
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+@pytest.mark.parametrize(("channels", "n", "window"), [(512, 128, 1), (672, 128, 1), (128, 32, 3), (576, 160, 1)])
+def test_small_images_share_their_depth_and_keep_to_matrix_instructions(arch, channels, n, window):
+    """Of densenet121 and mobilenet_v2: 16 steps of one work-group would each wait for their tile."""
+    target = hip.manifest(arch)
+    kernel = conv((1, 7, 7, channels), n, (window, window), pad=window // 2, dtype=F16)
+    kernel = replace(kernel, constants=frozenset({1}))
+
+    chosen = choose(kernel, engines_of(kernel, target.features), target.limits, target.device)
+
+    assert chosen.family is FAMILY
+    assert chosen.schedule["splits"] > 1
+
+
+def test_a_product_that_fills_the_device_shares_no_depth():
+    for target in (hip.manifest("gfx1100"), hip.manifest("gfx942")):
+        assert default(matmul(4096, 4096, 1024, dtype=F16), target)["splits"] == 1

@@ -10,7 +10,7 @@ import pytest
 
 from gpucomp.device.device import typical
 from gpucomp.errors import ScheduleError
-from gpucomp.ir.types import F16
+from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.winograd.space import (
@@ -19,16 +19,17 @@ from gpucomp.kernels_templates.contraction.winograd.space import (
     registers,
     registers_taken,
     shared_bytes,
+    uniform,
 )
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.choose import choose
-from gpucomp.targets import amdgcn, cuda, opencl, sass
+from gpucomp.targets import amdgcn, cuda, hip, opencl, sass
 from testing import opencl_device
 from testing.cases.winograd import CASES, FOUR, ODD, SMALL
-from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many, hip_compiler
 from testing.kernels import conv, matmul, random_inputs
 from testing.tolerance import winograd_bound
 from tests import nvrtc
@@ -75,7 +76,8 @@ def error_of(kernel, found):
 
 
 def bound_of(kernel, schedule):
-    return winograd_bound(schedule["outputs"], FAMILY.problem(constant(kernel)).depth)
+    stored = kernel.params[kernel.stores[0].target].dtype.numpy.name
+    return winograd_bound(schedule["outputs"], FAMILY.problem(constant(kernel)).depth, stored)
 
 
 # ---- results ----
@@ -106,6 +108,8 @@ def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
         "into a part of a Concat",
         "4: odd sizes, two images",
         "4: splits of four columns, one with nothing",
+        "f16: columns one by one, a tail of channels, two stages",
+        "f16: 4, more work-items than lines",
     ],
 )
 def test_opencl_text_gives_numpy_s_answer(name):
@@ -116,6 +120,25 @@ def test_opencl_text_gives_numpy_s_answer(name):
     source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
 
     assert error_of(kernel, opencl_device.run(ready, source, arrays)[0]) < bound_of(kernel, schedule)
+
+
+@pytest.fixture(scope="module", params=["gfx906", "gfx1030"])  # waves of 64, and of 32
+def built_for_hip(request):
+    if hip_compiler() is None:
+        pytest.skip("clang 18 or newer is not installed")
+    target = hip.manifest(request.param).with_limits(threads=512)
+    sources = {name: source_of(*case, f"k{number}", target) for number, (name, case) in enumerate(CASES.items())}
+    kernels = compile_many([(s.text, s.name) for s in sources.values()], arch=request.param)
+    return dict(zip(CASES, zip(sources.values(), kernels, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hip_text_gives_numpy_s_answer_in_any_thread_order(name, built_for_hip):
+    results = [launch(*CASES[name], *built_for_hip[name], order) for order in ORDERS]
+
+    assert error_of(CASES[name][0], results[0]) < bound_of(*CASES[name])
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
 
 
 @pytest.mark.parametrize("schedule", [FEW | {"splits": 2, "stages": 2}, FOUR | {"splits": 2, "blocks": 8, "reg_b": 2}])
@@ -284,6 +307,27 @@ def test_amd_s_gpus_without_matrix_units_keep_larger_blocks_in_registers(arch):
     assert found.local_bytes == shared_bytes(FAMILY.schedule(schedule), problem)
 
 
+@pytest.mark.skipif(amdgcn.compiler("hip") is None, reason="clang is not installed")
+@pytest.mark.parametrize("arch", ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"])
+@pytest.mark.parametrize(("side", "channels"), [(56, 64), (28, 128), (14, 256), (7, 512)])
+@pytest.mark.parametrize("images", [1, 64])
+def test_what_hip_is_given_does_not_spill(arch, side, channels, images):
+    target = hip.manifest(arch)
+    for dtype in (F32, F16) if not {"mfma", "wmma"} & target.features else (F32,):
+        kernel = constant(conv((images, side, side, channels), channels, (3, 3), pad=1, dtype=dtype))
+        assert FAMILY in engines_of(kernel, target.features)
+        best = rank.best(kernel, [(FAMILY, FAMILY.problem(kernel))], target.limits, target.device)[0]
+
+        found = amdgcn.resources(source_of(kernel, dict(best.schedule), target=target), arch)
+
+        assert found.spilled == found.private_bytes == 0
+        assert found.local_bytes <= target.limits.shared_bytes
+        if target.device.scalars:  # as many waves of a SIMD as the model counts on
+            schedule = FAMILY.schedule(best.schedule)
+            counted = best.registers - uniform(schedule, FAMILY.problem(kernel))
+            assert 256 // found.vector >= 256 // (-(-counted // 8) * 8), best.schedule
+
+
 # ---- the space ----
 
 PROBLEM = FAMILY.problem(constant(ODD))
@@ -356,10 +400,14 @@ def with_math(kernel, math):
         (constant(conv((1, 6, 6, 8), 8, (3, 3), pad=2)), (), ""),
         (constant(ODD), ("mali",), "local memory"),
         (constant(with_math(ODD, "tf32")), (), "f32 that is not rounded"),
+        (constant(conv((2, 9, 7, 16), 20, (3, 3), pad=1, dtype=F16)), ("fdot2",), ""),
+        (constant(conv((2, 9, 7, 16), 20, (3, 3), pad=1, dtype=F16)), ("mma",), "matrix units for f16"),
+        (constant(conv((2, 9, 7, 16), 20, (3, 3), pad=1, dtype=F16)), ("wmma",), "matrix units for f16"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dtype=F16)), (), "12 channels of f16"),
         (
-            constant(conv((2, 9, 7, 16), 20, (3, 3), pad=1, dtype=F16)),
+            constant(conv((2, 9, 7, 16), 20, (3, 3), pad=1, dtype=BF16)),
             (),
-            "pixels and filters of f32 expected, found f16 and f16",
+            "pixels and filters of f32 or f16 expected, found bf16 and bf16",
         ),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=2)), (), "3 x 3, strides of 1 and no dilation"),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dilation=2)), (), "3 x 3, strides of 1 and no dilation"),
@@ -381,6 +429,20 @@ def test_kernels_that_it_cannot_compute_are_left_to_others(kernel, features, rea
 def test_filters_that_are_not_transformed_are_an_error():
     with pytest.raises(ScheduleError, match="pack the kernel"):
         render(constant(ODD), SMALL, TARGET, "k0", FAMILY)
+
+
+def test_hip_chooses_it_where_it_has_fewer_products_than_anything_else():
+    def engine(arch, images, side, channels, dtype):
+        kernel = constant(conv((images, side, side, channels), channels, (3, 3), pad=1, dtype=dtype))
+        target = hip.manifest(arch)
+        return choose(kernel, engines_of(kernel, target.features), target.limits, target.device).family.engine
+
+    for arch in ("gfx900", "gfx906", "gfx1010", "gfx1030", "gfx1100"):
+        assert engine(arch, 64, 28, 128, F32) == "winograd"
+        assert engine(arch, 1, 3, 4, F32) == "simt"
+    assert engine("gfx900", 64, 28, 128, F16) == engine("gfx1010", 64, 28, 128, F16) == "winograd"
+    assert engine("gfx906", 1, 14, 256, F16) == "simt_pairs"  # two products an instruction
+    assert engine("gfx90a", 64, 28, 128, F16) == engine("gfx1100", 64, 28, 128, F16) == "amd"
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])

@@ -65,6 +65,15 @@ def test_residency_is_limited_by_each_resource_in_turn():
     assert resident_groups(H200, 1024, 255, 0) == 0  # it cannot run
 
 
+def test_a_simd_of_gcn_has_registers_of_its_own():
+    device = AMD["gfx906"]
+
+    assert resident_groups(device, 256, 128, 0) == 2  # two waves of each of four SIMDs
+    assert resident_groups(device, 64, 136, 0) == 4  # 65536 registers are seven times as many, but each wave has a SIMD
+    assert resident_groups(device, 96, 128, 0) == 4  # a wave and a half take two
+    assert resident_groups(device, 320, 200, 0) == 1  # five waves: the compiler keeps them to 128
+
+
 def test_what_a_schedule_says_of_its_work_groups_is_used():
     geometry, kernel = Geometry((264, 1, 1), (128, 1, 1)), matmul(512, 512, 512)
 
@@ -234,6 +243,26 @@ def test_waves_of_64_are_half_as_many_and_a_lone_one_on_each_scheduler_hides_lit
 
     assert loop_us(256) > 1.2 * loop_us(256, dataclasses.replace(device, losses=Losses()))
     assert loop_us(1024) < 0.85 * loop_us(256)
+
+
+def test_idle_lanes_of_a_wave_of_64_take_their_time():
+    def math_us(threads, device=AMD["gfx906"]):
+        return float(predict(NOTHING, device, Launch(600, threads, 64, Work(1e6, 4e4, chains=64))).math_us)
+
+    assert math_us(96) == pytest.approx(4 / 3 * math_us(128), rel=0.01)
+    assert math_us(96, H200) == pytest.approx(math_us(128, H200), rel=0.05)
+
+
+def test_what_a_wave_shares_is_in_scalar_registers_where_a_device_has_them():
+    work = Work(1e6, 4e4, uniform=28)
+
+    def resident(device, work=work):
+        return float(predict(NOTHING, device, Launch(600, 256, 156, work)).resident)
+
+    assert resident(AMD["gfx906"]) == 2 * resident(AMD["gfx906"], dataclasses.replace(work, uniform=0)) == 2
+    assert resident(H200) == resident(H200, dataclasses.replace(work, uniform=0))
+    made = terms(matmul(512, 512, 64), AMD["gfx906"], Geometry((64, 1, 1), (256, 1, 1)), registers=156, shared_bytes=0, work=work)
+    assert made.resident == 1  # those that the compiler counted are all there are
 
 
 def test_a_compiler_takes_no_more_registers_than_a_work_group_can_have():

@@ -20,6 +20,7 @@ from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, element_type, emit_amd, has_instruction
 from gpucomp.schedule.space import (
+    LATENCY,
     MAX_GROUPS,
     Family,
     Work,
@@ -223,11 +224,12 @@ TILES = (
     (16, 2, 2, 2, 1),
     (16, 2, 2, 1, 2),
     (16, 2, 2, 1, 1),
+    (16, 1, 2, 1, 1),
     (16, 1, 1, 1, 1),
 )
 
 
-LEAST_STEPS = 4  # of a split: less is not worth leaving sums for
+LEAST_STEPS = 2  # of a split: less is not worth leaving sums for
 MEETING_CYCLES = 1800  # of the last work-group's way: sums are left, it is counted, they are read
 SUM_BYTES_PER_CYCLE = 64  # of a unit, from the cache that all share
 MACS = {1: 512, 2: 512, 4: 128}  # of a unit's matrix cores each cycle, by the bytes of an element
@@ -257,15 +259,19 @@ def default(p: AmdProblem, limits: Limits) -> AmdSchedule:
 
 
 def _cost(s: AmdSchedule, p: AmdProblem, limits: Limits) -> float:
-    """The busiest unit's share of work-groups, each with its loads; and partial sums on their way."""
+    """The busiest unit's share of work-groups, each with its loads; and partial sums on their way.
+
+    A step takes a latency at least: its tile is loaded while the one before is multiplied.
+    """
     d = derive(s, p)
     groups = d.tiles * s.splits
     if s.splits > 1 and (d.tiles_per_split < LEAST_STEPS or groups > 2 * limits.units):
         return math.inf  # too little for each, or enough of them without
     share = max(1, -(-groups // limits.units))
-    each = d.tiles_per_split * d.tile_k * (d.tile_m * d.tile_n / 64 + d.tile_m + d.tile_n)
+    cycle = MACS[p.element_bytes] / LOOP_MACS
+    step = max(share * d.tile_k * (d.tile_m * d.tile_n / 64 + d.tile_m + d.tile_n), LATENCY * cycle)
     joined = MEETING_CYCLES + (s.splits + 1) * d.tile_m * d.tile_n * 4 / SUM_BYTES_PER_CYCLE if s.splits > 1 else 0
-    return float(share * each + joined * MACS[p.element_bytes] / LOOP_MACS)
+    return float(d.tiles_per_split * step + joined * cycle)
 
 
 KINDS = {1: "s8", 2: "f16", 4: "f32"}  # of matrix cores' operands, by their bytes, but for bf16
@@ -299,7 +305,7 @@ def work(s: AmdSchedule, p: AmdProblem) -> Work:
 
 def focus(p: AmdProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
     """Work-groups of two or four waves; splits that leave each some depth."""
-    step = 2 * CHUNK // p.element_bytes * 4
+    step = CHUNK // p.element_bytes * 4
     return {
         "wave": (limits.warp,),
         "block": (16, 32) if limits.warp == 64 else (16,),

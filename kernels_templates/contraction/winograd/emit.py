@@ -13,7 +13,7 @@ from gpucomp.codegen.c.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import modulo, over, plus, times
 from gpucomp.expr.core import var
-from gpucomp.ir.types import F32
+from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.lanes import LANE
@@ -45,7 +45,7 @@ def emit_winograd(
     filters = packed_filters(kernel, (derived.products, p.depth, derived.padded_n), "contraction/winograd")
     most = highest(*(t.size for t in kernel.params)) + highest(derived.all_blocks) + s.blocks + p.depth + s.channels
     index, acc_type = printer.dialect.index_type(most), printer.dialect.value_type(F32)
-    work = _Work(printer.dialect, acc_type, "" if index == "int" else f"({index})", s, p, derived)
+    work = _Work(printer, form.dtype, acc_type, "" if index == "int" else f"({index})", s, p, derived)
     by_fours = left_sums(printer, F32, s.splits, derived.out_vector)["left_at_once"] == 4
     found = epilogue(kernel, printer, var("batch", 1), derived.out_vector, work.sum)
     return {
@@ -72,12 +72,17 @@ def emit_winograd(
 class _Work:
     """What one work-item computes, and the names of its values."""
 
-    dialect: Dialect
+    printer: CPrinter
+    pixel: DType
     acc_type: str
     wide: str  # a cast before operands that are multiplied in 64 bits
     s: WinogradSchedule
     p: WinogradProblem
     d: WinogradSizes
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.printer.dialect
 
     @property
     def first_block(self) -> str:
@@ -217,7 +222,7 @@ def _loads(work: _Work, image: str, filters: str) -> dict[str, Any]:
     share = plus("channel_begin", d.tiles_per_split * s.channels)
     return {
         "arrays": [
-            work.array("pixels", d.side * d.v_wide),
+            work.dialect.aligned_array(work.dialect.moved_type(work.pixel), "pixels", d.side * d.v_wide),
             work.array(filter_next, COLUMN_ACCESS),
             work.array(f"acc[{s.positions}][{s.reg_b}]", s.reg_n),
         ],
@@ -244,9 +249,16 @@ def _load(work: _Work, image: str, filters: str, start: str) -> LoadText:
     pixel = "pixels + " + times("y", d.v_wide)
     return LoadText(
         guard,
-        work.copy(pixel, f"{image} + {pixel_at}", d.v_wide, f"{inside} >> y & 1u"),
+        _fetched(work, pixel, f"{image} + {pixel_at}", f"{inside} >> y & 1u"),
         work.copy(_filter_next(work), f"{filters} + {filter_at}", COLUMN_ACCESS, in_depth),
     )
+
+
+def _fetched(work: _Work, to: str, source: str, guard: str) -> list[str]:
+    """Loads ``v_wide`` channels of a pixel, zeros if ``guard`` is false."""
+    if work.d.v_wide == 1 and work.pixel in work.dialect.converted:
+        return [f"*({to}) = {guard} ? vload_half(0, {source}) : 0.0f;"]
+    return work.dialect.fetch(to, source, work.pixel, work.d.v_wide, guard)
 
 
 def _filter(work: _Work) -> str:
@@ -269,7 +281,7 @@ class KeptText:
 
 def _kept(work: _Work, buffer: str) -> KeptText:
     s, d = work.s, work.d
-    pixel = f"pixels[{times('%s', d.v_wide)} + c]"
+    pixel = work.printer.fetched(f"pixels[{times('%s', d.v_wide)} + c]", work.pixel)
     kept = f"tile_v{buffer}[{d.side} * %s + v_column][{times('(v_channel + c)', s.blocks)} + v_block]"
     line = plus("row_line", times("i" if d.row_steps > 1 else "0", d.row_step))
     in_row = f"tile_v{buffer}[{plus(times(line, d.side), '%s')}][row_at]"

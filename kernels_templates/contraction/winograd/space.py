@@ -1,8 +1,9 @@
-"""Parameters of the contraction family's ``winograd`` engine: F(2x2, 3x3) and F(4x4, 3x3) in one kernel, strict f32.
+"""Parameters of the contraction family's ``winograd`` engine: F(2x2, 3x3) and F(4x4, 3x3) in one kernel, strict f32 sums.
 
 Four outputs take 16 products instead of 36, sixteen take 36 instead of 144. This pays if multipliers are scarce and
 channels are many. It does not pay if a kernel allows the rounding of matrix units, or if a device's local memory is
-ordinary memory.
+ordinary memory. Pixels of f16 become f32 when they are transformed: where no matrix unit multiplies them, that is faster
+than direct products, even of pairs.
 
 A work-item does not have registers for its sums and for all pixels of a block, let alone for several channels of them,
 which one access of memory brings. So pixels are transformed one line at a time, first columns and then rows, and are
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
 from gpucomp.ir.size import at_most
+from gpucomp.ir.types import F16, F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import winograd_pixels, winograd_sizes
 from gpucomp.kernel.forms.matrix import loadable_pixels
@@ -47,6 +49,7 @@ from gpucomp.schedule.space import (
     MAX_GROUPS,
     RESERVED,
     STATIC_SHARED,
+    WARP,
     Family,
     Work,
     cannot_meet,
@@ -83,6 +86,7 @@ class WinogradProblem(Sizes):
     first_x: int
     n: int  # output channels
     out_wide: int  # most columns of one store
+    pixel_bytes: int = 4  # of an element of the image
 
 
 class WinogradSizes(Sizes):
@@ -124,6 +128,7 @@ BANKS = 32
 ROLLED = 160
 HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
 FLAG_BYTES = 16
+MATRIX_UNITS = frozenset({"mma", "mfma", "wmma"})  # features of devices that multiply f16 faster than f32
 PLENTY = 60  # registers that ptxas uses in addition, if available, to read operands early
 
 
@@ -132,9 +137,11 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
         return reason
     if "mali" in features:
         return "it needs local memory, and this device's is ordinary memory"
-    found = winograd_pixels(kernel)
+    found = winograd_pixels(kernel, (F32, F16))
     if isinstance(found, Refusal):
         return found.reason
+    if found.dtype is F16 and MATRIX_UNITS & features:
+        return "the device has matrix units for f16"
     loadable = loadable_pixels(kernel)  # it reads four channels at a time
     if isinstance(loadable, Refusal):
         return loadable.reason
@@ -145,7 +152,8 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
 
 def problem(kernel: Kernel[Contraction]) -> WinogradProblem:
     form = required(loadable_pixels(kernel))
-    return WinogradProblem(**winograd_sizes(kernel, form), out_wide=store_width(kernel))
+    narrow = {"pixel_bytes": form.dtype.nbytes} if form.dtype is not F32 else {}
+    return WinogradProblem(**winograd_sizes(kernel, form), out_wide=store_width(kernel), **narrow)
 
 
 def products_of(s: WinogradSchedule) -> int:
@@ -353,9 +361,8 @@ def cycles(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> float:
     warps = min(share, groups_of_a_unit(s, p)) * d.threads / 32
     rate = min(MULTIPLY_ADDS_PER_CYCLE * min(1, warps / HIDING_WARPS), share * d.threads)
     sums = d.products * s.blocks * s.columns * s.channels * (1 + 1 / s.reg_n + 1 / s.reg_b)
-    # pixels of a block that no other block of the work-group reads: two columns of four, four of six
-    loaded = d.products * s.channels * 4 * (s.blocks * s.outputs / d.side + s.columns)
-    arithmetic, memory = (sums + d.patches * TRANSFORM_MACS[s.outputs]) / rate, loaded / MEMORY_BYTES_PER_CYCLE
+    arithmetic = (sums + d.patches * transform_macs(s, p)) / rate
+    memory = loaded_bytes(s, p) / MEMORY_BYTES_PER_CYCLE
     stage = max(share * max(arithmetic, memory), MEMORY_CYCLES) + (4 - s.stages) * BARRIER_CYCLES
     vectors = s.reg_b * d.out_tasks
     lines = s.reg_b * d.threads * s.reg_n // 4 * LINE_MACS * d.in_lines
@@ -365,6 +372,31 @@ def cycles(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> float:
     return float(MEMORY_CYCLES + d.tiles_per_split * stage + out + added)
 
 
+def transform_macs(s: WinogradSchedule, p: WinogradProblem) -> int:
+    """Cost of a channel of a block, in multiply-adds; an f16 is converted before."""
+    return TRANSFORM_MACS[s.outputs] + (products_of(s) if p.pixel_bytes < 4 else 0)
+
+
+def uniform(s: WinogradSchedule, p: WinogradProblem) -> int:
+    """Registers of the formula that a compiler with scalar registers does not need."""
+    few, many = UNIFORM[s.outputs]
+    return many if registers(s, p) > HALF_A_SIMD else few
+
+
+def loaded_bytes(s: WinogradSchedule, p: WinogradProblem) -> float:
+    """Bytes of pixels and filters that a stage loads.
+
+    Of a block's pixels it counts those that no other block of the work-group reads: two columns of four, four of six.
+    """
+    side = s.outputs + 2
+    return products_of(s) * s.channels * (p.pixel_bytes * s.blocks * s.outputs / side + 4 * s.columns)
+
+
+# Registers of the formula that clang does not need for gfx906: it keeps what a wave shares in scalar registers, and saves some to
+# keep to the 128 that each of two waves of a SIMD has. In its listings of F(2, 3), 144 to 156 by the formula are 121 to 128, and
+# up to 128 it is 8 to 26 less; of F(4, 3), 134 to 146 are 122 to 128, others are as many as the formula says or some more
+HALF_A_SIMD = 128
+UNIFORM = {2: (16, 28), 4: (0, 18)}
 PATCH_ADDS = {2: 32, 4: 144}  # additions, or multiply-adds, to transform a channel of a block
 
 
@@ -375,12 +407,11 @@ def work(s: WinogradSchedule, p: WinogradProblem) -> Work:
     outputs = s.blocks * s.outputs**2 * s.columns * 4
     products = 32 * warps * sums * s.channels  # idle lanes of a partial warp count
     read = products * (1 / s.reg_n + 1 / s.reg_b) / 4  # accesses of four elements
-    trip = (products + read + d.patches * TRANSFORM_MACS[s.outputs]) / 32
+    trip = (products + read + d.patches * transform_macs(s, p)) / 32
     trip += warps * (4 * d.filter_steps + TRIP_INSTRUCTIONS)
     tiles = d.products * s.channels * 4 * (s.blocks + s.columns)
     vectors, lines = s.reg_b * d.out_tasks, s.reg_b * d.threads * s.reg_n // 4 * d.in_lines
-    # pixels of a block that no other block of the work-group reads: two columns of four, four of six
-    loaded = d.products * s.channels * 4 * (s.blocks * s.outputs / d.side + s.columns)
+    loaded = loaded_bytes(s, p)
     return Work(
         macs=d.tiles_per_split * (products + d.patches * PATCH_ADDS[s.outputs]),
         cache_bytes=d.tiles_per_split * loaded,
@@ -392,8 +423,9 @@ def work(s: WinogradSchedule, p: WinogradProblem) -> Work:
         shared_bytes=shared_bytes(s, p),
         instructions=d.tiles_per_split * trip + (vectors * OUT_MACS[s.outputs] + lines * LINE_MACS) / 32,
         chains=sums,
+        uniform=uniform(s, p),
         # latency of a work-item's transform, two cycles per instruction; only other work-groups can hide it
-        step_cycles=(4 - s.stages) * BARRIER_CYCLES + 2 * TRANSFORM_MACS[s.outputs],
+        step_cycles=(4 - s.stages) * BARRIER_CYCLES + 2 * transform_macs(s, p),
         # at the end, the outputs of each of its blocks, one after the other
         start_cycles=400 + s.reg_b * (2 * BARRIER_CYCLES + OUT_MACS[s.outputs]),
         least_share=36 / 144,  # F(4, 3)'s
@@ -405,7 +437,7 @@ def work(s: WinogradSchedule, p: WinogradProblem) -> Work:
 def focus(p: WinogradProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
     results = p.images * p.out_y * p.out_x * p.n
     return {
-        "positions": (2, 6),
+        "positions": (1, 2, 6) if limits.warp > WARP else (2, 6),
         "splits": worthwhile_splits(WinogradSchedule.choices("splits"), p.depth, 4, results, limits),
     }
 
