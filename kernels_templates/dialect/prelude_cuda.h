@@ -734,10 +734,15 @@ __device__ __forceinline__ void gc_wgmma_wait() {
 __device__ __forceinline__ void gc_wgmma_before(float& value) { asm volatile("" : "+f"(value)); }
 
 // Describes a K-major operand whose rows of 128 bytes TMA swizzled by 128 bytes, the first row 1024-byte aligned.
-// Further along K within the 128 bytes: add bytes / 16 to it.
+// Further along K within the 128 bytes: gc_wgmma_along.
 __device__ __forceinline__ unsigned long long gc_wgmma_operand(const void* shared_tile) {
   const unsigned long long start = (unsigned)__cvta_generic_to_shared(shared_tile) >> 4 & 0x3fffu;
   return start | 1ull << 16 | 64ull << 32 | 1ull << 62;  // 1024 bytes from 8 rows to the next 8; 128-byte swizzle
+}
+
+// The operand that begins `chunks` times 16 bytes later. Its place is in the lower half, which has room: ptxas need not carry.
+__device__ __forceinline__ unsigned long long gc_wgmma_along(unsigned long long operand, unsigned chunks) {
+  return (operand & 0xffffffff00000000ull) | (unsigned)((unsigned)operand + chunks);
 }
 
 // Describes 16 rows of depth of an operand that is contiguous along its n columns, in panels of 64 columns that are `panel_bytes`

@@ -18,6 +18,10 @@ SMALL = {
 
 FOUR = SMALL | {"outputs": 4, "positions": 6}
 
+THREE = SMALL | {"columns": 16, "blocks": 8, "stages": 3}
+
+FOR_SMALL = next(i for i, tile in enumerate(TILES) if tile.stages == 3 and tile.blocks == 16)
+
 WIDE = FOUR | {"columns": 64, "blocks": 8}
 
 ODD = conv((2, 9, 7, 12), 20, (3, 3), pad=1)
@@ -37,7 +41,7 @@ CASES = {
         into_part(conv((1, 8, 6, 28), 40, (3, 3), pad=1), 3, 4, 8),
         SMALL | {"channels": 8, "columns": 16, "positions": 1},
     ),
-    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), dict(TILES[0].numbers)),
+    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), dict(TILES[1].numbers)),
     "one row of blocks per work-group": (
         conv((3, 3, 3, 4), 8, (3, 3), pad=1),
         SMALL | {"columns": 64, "blocks": 8, "positions": 1, "reg_b": 8},
@@ -45,6 +49,13 @@ CASES = {
     "one pixel": (conv((1, 1, 1, 4), 16, (3, 3), pad=1), SMALL),
     "whole tiles": (conv((1, 8, 8, 16), 32, (3, 3), pad=1), SMALL),
     "lines of F(2, 3), more of them than channels": (ODD, SMALL | {"positions": 4, "channels": 2, "reg_b": 2}),
+    "halves": (ODD, THREE),
+    "halves of eight channels, a tail of channels": (VALID, THREE | {"channels": 8, "positions": 1}),
+    "halves, splits, one with a shorter share": (VALID, THREE | {"splits": 3}),
+    "halves, splits, one with nothing": (conv((1, 5, 4, 8), 34, (3, 3), pad=1), THREE | {"splits": 3}),
+    "halves of one stage": (conv((1, 3, 5, 4), 16, (3, 3), pad=1), THREE),
+    "halves of sixteen blocks": (conv((1, 9, 11, 44), 37, (3, 3), pad=1), dict(TILES[FOR_SMALL].numbers)),
+    "halves of 32 blocks": (conv((2, 7, 13, 12), 72, (3, 3), pad=1), dict(TILES[0].numbers)),
     "4: odd sizes, two images": (ODD, FOUR),
     "4: no padding, columns one by one": (conv((1, 7, 13, 20), 35, (3, 3)), FOUR | {"blocks": 8, "reg_b": 2}),
     "4: splits, one with a shorter share": (conv((1, 6, 11, 28), 35, (3, 3)), FOUR | {"channels": 2, "splits": 3}),

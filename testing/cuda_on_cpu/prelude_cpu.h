@@ -552,6 +552,10 @@ __device__ __forceinline__ unsigned long long gc_wgmma_operand(const void* share
   return start | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
+__device__ __forceinline__ unsigned long long gc_wgmma_along(unsigned long long operand, unsigned chunks) {
+  return (operand & 0xffffffff00000000ull) | (unsigned)((unsigned)operand + chunks);
+}
+
 __device__ __forceinline__ unsigned long long gc_wgmma_turned(const void* shared_tile, unsigned panel_bytes) {
   const unsigned long long start = gc_runtime_shared_offset(shared_tile) >> 4;
   return start | (unsigned long long)(panel_bytes >> 4) << 16 | 64ull << 32 | 1ull << 62;

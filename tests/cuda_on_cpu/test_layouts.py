@@ -361,7 +361,9 @@ def test_a_wgmma_that_reads_or_deals_out_differently_is_seen(cute, mistake):
 
 # ---- rendered kernels ----
 
-OPERAND = re.search(r"__device__ [^\n]* gc_wgmma_operand\(.*?\n}\n", PRELUDE_CUDA.read_text(), re.DOTALL)[0]
+OPERANDS = "".join(
+    re.findall(r"__device__ [^\n]* gc_wgmma_(?:operand|along)\(.*?\n}\n", PRELUDE_CUDA.read_text(), re.DOTALL)
+)
 LOAD = re.compile(r"gc_tma_load_(?:2d|3d|im2col_4d)\([^,;]*, &map_(?P<map>\w), [^,;]*, (?P<at>[^;]*)\);")
 STORE = re.compile(r"gc_tma_store_2d\(&map_c, (?P<tile>[^,;]*), (?P<at>[^;]*)\);")
 MULTIPLY = re.compile(r"gc_wgmma_\w+<\d+>\(\w+, (?P<operands>[^;]*)\);")
@@ -415,17 +417,17 @@ def case(kernel: Kernel, **schedule: int) -> Case:
 def noting(text: str, tile_bytes: int = 0, *, multiplies: bool = True) -> str:
     """A kernel that also notes where it loads, what it multiplies and what it stores, tiles of so many bytes.
 
-    Its operands are described by the body of gc_wgmma_operand that NVRTC compiles.
+    Its operands are described by the bodies of gc_wgmma_operand and gc_wgmma_along that NVRTC compiles.
     """
-    operand = OPERAND.replace("__cvta_generic_to_shared", "gc_runtime_shared_offset")
+    operands = OPERANDS.replace("__cvta_generic_to_shared", "gc_runtime_shared_offset")
     text = LOAD.sub(r"{ note(record, '\g<map>', blockIdx.x, \g<at>); \g<0> }", text)
-    noted = "if (id % 128 == 0) note(record, 'm', id / 128, step, \\g<operands>);"
+    noted = "if (id % 128 == 0) note(record, 'm', id / 128, left, \\g<operands>);"
     text = MULTIPLY.sub(rf"{{ {noted} \g<0> }}" if multiplies else noted, text)
     text = STORE.sub(rf"{{ note(record, 'c', \g<at>); note_bytes(record, \g<tile>, {tile_bytes}); \g<0> }}", text)
     text = broken(
         text, replace=") {\n  unsigned char* const shared", by=", long long* record) {\n  unsigned char* const shared"
     )
-    return NOTE + (operand + text).replace("gc_wgmma_operand", "operand_on_a_device")
+    return NOTE + re.sub(r"gc_wgmma_(operand|along)", r"\1_on_a_device", operands + text)
 
 
 def events(judged: Case, text: str, inputs: list[np.ndarray] | None = None) -> Mapping[str, np.ndarray]:
@@ -676,9 +678,9 @@ OPERAND_MISTAKES = {  # of the body that NVRTC compiles, or of the text of "bf16
     "eight rows that are 512 bytes": ("64ull << 32", "32ull << 32"),
     "another swizzle": ("1ull << 62", "1ull << 63"),
     "an address in bytes": (">> 4 &", "&"),
-    "a step of 16 bytes": ("operand_on_a_device(rows) + 2 * k", "operand_on_a_device(rows) + k"),
-    "a block of 32 rows": ("rows + 8192", "rows + 4096"),
-    "columns eight rows too far": ("stage * 24576 + 16384", "stage * 24576 + 17408"),
+    "a step of 16 bytes": ("along_on_a_device(rows, 2 * k)", "along_on_a_device(rows, k)"),
+    "a block of 32 rows": ("(rows, 512 + 2 * k)", "(rows, 256 + 2 * k)"),
+    "columns eight rows too far": ("(shared + 16384)", "(shared + 17408)"),
 }
 
 
@@ -686,12 +688,12 @@ def check_operands(cute: Cute, judged: Case, text: str) -> None:
     s = judged.schedule
     blocks, stage_bytes = s["tile_m"] // 64, (s["tile_m"] + s["tile_n"]) * ROW
     multiplied = events(judged, text)["m"].astype(np.uint64)
-    for step in np.unique(multiplied[:, 1]):
-        start = int(step) % s["stages"] * stage_bytes
+    for left in np.unique(multiplied[:, 1]):
+        start = int(multiplied[:, 1].max() - left) % s["stages"] * stage_bytes
         rows = np.array(cute.ask(f"descriptors {judged.element} a", start), np.uint64).reshape(2, 4)[:blocks]
         columns = np.array(cute.ask(f"descriptors {judged.element} b", start + s["tile_m"] * ROW), np.uint64)
         for group, mine in enumerate(np.split(rows, s["consumers"])):
-            found = multiplied[(multiplied[:, 0] == group) & (multiplied[:, 1] == step)][: 4 * len(mine), 2:]
+            found = multiplied[(multiplied[:, 0] == group) & (multiplied[:, 1] == left)][: 4 * len(mine), 2:]
             wanted = [(a, columns[k]) for k in range(4) for a in mine[:, k]]
             np.testing.assert_array_equal(found, wanted)
 

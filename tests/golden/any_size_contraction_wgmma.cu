@@ -81,21 +81,24 @@ extern "C" __global__ void __launch_bounds__(160, 1) __cluster_dims__(2, 1, 1) k
 
   // wait for each stage, and add its products to the sums
   {
-    int stage = 0, stage_before = 0;
+    const unsigned long long first_rows = gc_wgmma_operand(shared), first_columns = gc_wgmma_operand(shared + 8192);
+    int stage = 0, stage_before = -1;
     unsigned parity = 0;
-    for (int step = 0; step < 2; ++step) {
+    // steps are counted down: ptxas would compute both bounds again in each step, and then describe operands in other registers
+    #pragma unroll 1
+    for (int left = 2; left > 0; --left) {
       gc_mbarrier_wait(full + stage, parity);
-      const unsigned char* const rows = shared + stage * 12288;
-      const unsigned char* const columns = shared + stage * 12288 + 8192;
+      const unsigned long long rows = gc_wgmma_along(first_rows, stage * 768);
+      const unsigned long long columns = gc_wgmma_along(first_columns, stage * 768);
       gc_wgmma_fence();
       #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        gc_wgmma_f16<32>(acc, gc_wgmma_operand(rows) + 2 * k, gc_wgmma_operand(columns) + 2 * k);
+        gc_wgmma_f16<32>(acc, gc_wgmma_along(rows, 2 * k), gc_wgmma_along(columns, 2 * k));
       }
       gc_wgmma_commit();
       gc_wgmma_wait<1>();  // for the previous step, whose stage may be loaded again
       // both work-groups load into this one's ring; an arrival that no load waits for could come after the other one has ended
-      if (step > 0 && step <= 0 && id % 32 == 0) {
+      if (stage_before >= 0 && left >= 2 && id % 32 == 0) {
         gc_mbarrier_arrive_cluster(empty + stage_before, 0);
         gc_mbarrier_arrive_cluster(empty + stage_before, 1);
       }

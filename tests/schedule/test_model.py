@@ -261,7 +261,9 @@ def test_what_a_wave_shares_is_in_scalar_registers_where_a_device_has_them():
 
     assert resident(AMD["gfx906"]) == 2 * resident(AMD["gfx906"], dataclasses.replace(work, uniform=0)) == 2
     assert resident(H200) == resident(H200, dataclasses.replace(work, uniform=0))
-    made = terms(matmul(512, 512, 64), AMD["gfx906"], Geometry((64, 1, 1), (256, 1, 1)), registers=156, shared_bytes=0, work=work)
+    made = terms(
+        matmul(512, 512, 64), AMD["gfx906"], Geometry((64, 1, 1), (256, 1, 1)), registers=156, shared_bytes=0, work=work
+    )
     assert made.resident == 1  # those that the compiler counted are all there are
 
 

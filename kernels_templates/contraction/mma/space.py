@@ -330,6 +330,12 @@ TILES = (  # warp_m, warp_n, warps_m, warps_n, warps_k, k_steps, stages: from la
     (16, 16, 1, 1, 1, 1, 2),
 )
 
+# the same for depths of one or two stages: all loads are in flight before the first product, and there are half as many barriers
+SHORT = (
+    (32, 32, 2, 1, 2, 8, 3),
+    (32, 32, 1, 2, 2, 8, 3),
+)
+
 # of one unit, about; those of an A100, which other devices resemble
 MULTIPLY_ADDS_PER_CYCLE = {1: 2048, 2: 1024, 4: 512}  # by bytes of an element
 MEMORY_BYTES_PER_CYCLE = 28  # per unit, from the second-level cache, if all units load
@@ -346,10 +352,20 @@ OUT_INSTRUCTIONS = 3  # per sum
 
 
 def default(p: MmaProblem, limits: Limits) -> MmaSchedule:
-    """The tile and split that are fastest by a model of one unit's cycles; of equals, that with the least shared traffic."""
+    """The tile and split that are fastest by a model of one unit's cycles.
+
+    Of equals, that with the least shared traffic, and then with the fewest stages of the depth.
+    """
+
+    def key(s: MmaSchedule) -> tuple[float, ...]:
+        return cycles(s, p, limits), work(s, p).shared_traffic, derive(s, p).tiles_per_split
+
     candidates = [_tile(tile, splits) for tile in TILES for splits in MmaSchedule.choices("splits")]
+    if limits.async_copy:
+        short = [_tile(tile, 1) for tile in SHORT]
+        candidates += [s for s in short if derive(s, p).tiles_k < s.stages and p.k % derive(s, p).tile_k == 0]
     legal = [s for s in candidates if not list(objections(s, p, limits))]
-    return settle(min(legal, key=lambda s: (cycles(s, p, limits), work(s, p).shared_traffic)), p)
+    return settle(min(legal, key=key), p)
 
 
 def _tile(sizes: tuple[int, int, int, int, int, int, int], splits: int) -> MmaSchedule:

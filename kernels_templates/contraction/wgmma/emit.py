@@ -24,8 +24,10 @@ def emit_wgmma(
     """What ``kernels_templates/contraction/wgmma/kernel.j2`` reads; each hook is described there."""
     held = Sums(s.consumers, derived.blocks, warp_rows=16, block_rows=ROWS, box_rows=ROWS)
     mine = f"id / 128 * {derived.blocks * ROWS * 128}" if s.consumers > 1 else 0
+    tiles = emit_tiles(kernel, printer, s, p, derived, held, kind_of(kernel))
     return {
-        **emit_tiles(kernel, printer, s, p, derived, held, kind_of(kernel)),
+        **tiles,
         "zero": printer.dialect.literal(0, kernel.body.acc.dtype),
-        "my_rows": plus(f"shared + stage * {derived.stage_bytes}", mine),
+        "my_rows": plus("shared", mine),
+        "left": f"{tiles['end']} - {tiles['begin']}" if s.splits > 1 else tiles["end"],
     }

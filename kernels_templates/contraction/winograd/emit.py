@@ -19,6 +19,7 @@ from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.matrix import loadable_pixels
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, Algorithm, floats
+from gpucomp.kernels_templates.contraction.winograd import halves
 from gpucomp.refusal import required
 
 if TYPE_CHECKING:
@@ -52,12 +53,15 @@ def emit_winograd(
         "index": index,
         "acc_type": acc_type,
         "scratch": split_scratch(printer, acc_type, s.splits),
-        "buffers": [s.stages] if s.stages > 1 else [],
+        "buffers": [2] if s.stages > 1 else [],
         "q": "q" if s.positions > 1 else "0",
         **_places(work, index),
         **_reads(work),
         **_loads(work, printer.params[form.source][0], printer.params[filters][0]),
         "kept": {buffer: _kept(work, buffer) for buffer in ("", "[0]", "[now]")},
+        "halves_kept": {buffer: _halves_kept(work, buffer) for buffer in ("[0]", "[now ^ 1]")}
+        if derived.halves
+        else {},
         "operands": _operands(work, "[now]" if s.stages > 1 else ""),
         **_products(work),
         **_tasks(work),
@@ -182,6 +186,9 @@ def _reads(work: _Work) -> dict[str, Any]:
         f"id < {d.column_tasks}" if d.column_tasks < d.threads else "",
     ]
     return {
+        "half_place": halves.places(s) if d.halves else [],
+        "read_y": f"y / {halves.COLUMNS}" if d.halves else "y",
+        "read_x": f"from_x + y % {halves.COLUMNS}" if d.halves else "from_x",
         "v_block": modulo("id", s.blocks),
         "v_column": modulo(over("id", s.blocks), d.side),
         "v_channel": times(over("id", s.blocks * d.side), d.v_wide),
@@ -189,7 +196,8 @@ def _reads(work: _Work) -> dict[str, Any]:
         "row_line": over("id", d.patches),
         "from_block": plus(work.first_block, "v_block"),
         "from_y": _signed(plus(times(from_line, s.outputs), p.first_y)),
-        "from_x": _signed(plus(times(modulo("from_block", d.blocks_x), s.outputs), p.first_x)) + " + v_column",
+        "from_x": _signed(plus(times(modulo("from_block", d.blocks_x), s.outputs), p.first_x))
+        + (" + v_half" if d.halves else " + v_column"),
         "v_at": plus(times(pixel, p.depth), "v_channel"),
         "reads_pixels": " && ".join(filter(None, guards)),
         "reads_columns": guards[1],
@@ -219,10 +227,11 @@ def _loads(work: _Work, image: str, filters: str) -> dict[str, Any]:
     s, p, d = work.s, work.p, work.d
     begin, end = ("channel_begin", "channel_end") if s.splits > 1 else ("0", str(p.depth))
     filter_next = "filter_next" + (f"[{d.filter_steps}]" if d.filter_steps > 1 else "")
+    second = plus("channel_begin" if s.splits > 1 else 0, s.channels)
     share = plus("channel_begin", d.tiles_per_split * s.channels)
     return {
         "arrays": [
-            work.dialect.aligned_array(work.dialect.moved_type(work.pixel), "pixels", d.side * d.v_wide),
+            work.dialect.aligned_array(work.dialect.moved_type(work.pixel), "pixels", d.v_reads * d.v_wide),
             work.array(filter_next, COLUMN_ACCESS),
             work.array(f"acc[{s.positions}][{s.reg_b}]", s.reg_n),
         ],
@@ -232,6 +241,8 @@ def _loads(work: _Work, image: str, filters: str) -> dict[str, Any]:
         "begin": begin,
         "end": end,
         "load_first": _load(work, image, filters, begin),
+        "second": second,
+        "load_second": _load(work, image, filters, second),
         "load_following": _load(work, image, filters, "following"),
     }
 
@@ -244,7 +255,7 @@ def _load(work: _Work, image: str, filters: str, start: str) -> LoadText:
         guard = [f"const unsigned int read = {plus('v_channel', start)} < {p.depth} ? inside : 0u;"]
         inside, in_depth = "read", f"{plus('u_channel', start)} < {p.depth}"
     step = d.filter_step * p.depth * d.padded_n
-    pixel_at = plus("v_at", start, times("y", p.width * p.depth))
+    pixel_at = plus("v_at", start, halves.pixel_at(p) if d.halves else times("y", p.width * p.depth))
     filter_at = plus("u_at", times(start, d.padded_n), times(_filter(work), step))
     pixel = "pixels + " + times("y", d.v_wide)
     return LoadText(
@@ -293,6 +304,26 @@ def _kept(work: _Work, buffer: str) -> KeptText:
     )
 
 
+def _halves_kept(work: _Work, buffer: str) -> list[tuple[int, list[str]]]:
+    """What writes a stage to ``buffer`` between products: after those of which channel, and the statements.
+
+    With each row of half a block a part of the filters.
+    """
+    s, d = work.s, work.d
+    parts = []
+
+    def pixel(y: int) -> str:
+        return work.printer.fetched(f"pixels[{y}]", work.pixel)
+
+    for row in range(d.side):
+        lines = halves.row_of_half(work.acc_type, algorithm_of(s.outputs), pixel, row, buffer)
+        for i in range(d.filter_steps * row // d.side, d.filter_steps * (row + 1) // d.side):
+            target = f"&tile_u{buffer}[{plus('u_position', i * d.filter_step)}][u_channel][u_column]"
+            lines += work.copy(target, f"filter_next[{i}]" if d.filter_steps > 1 else "filter_next", COLUMN_ACCESS)
+        parts.append((halves.written_at(row, s, d.side), lines))
+    return parts
+
+
 def _transformed(work: _Work, source: str, target: str) -> list[str]:
     """B^T times a line, from ``source`` to ``target``. In these texts %s is the element's number in the line."""
     numbers = [str(k) for k in range(work.d.side)]
@@ -311,7 +342,8 @@ def _operands(work: _Work, buffer: str) -> list[str]:
     run = min(s.reg_b, 4)
     lines = [work.array("v_part", s.reg_b), work.array("u_part", s.reg_n)]
     for i in range(0, s.reg_b, run):
-        at = plus(times("k", s.blocks), work.row_at(i, "my_row"))
+        row = work.row_at(i, "my_row")
+        at = plus(times("k", s.blocks), f"({row} ^ {halves.moved('k', s)})" if work.d.halves else row)
         lines += work.copy(plus("v_part", i), f"&tile_v{buffer}[{position}][{at}]", run)
     for j in range(0, s.reg_n, COLUMN_ACCESS):
         at = f"&tile_u{buffer}[{position}][k][{work.column_at(j)}]"

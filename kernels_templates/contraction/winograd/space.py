@@ -69,7 +69,11 @@ class WinogradSchedule(Tunables):
     positions: int = tunable((1, 2, 4, 6), "how many of a block's 16 or 36 products a work-item sums")
     reg_n: int = tunable((4, 8), "output channels per work-item")
     reg_b: int = tunable((2, 4, 8), "blocks per work-item")
-    stages: int = tunable((1, 2), "buffers in shared memory; with 2, the next one is written while one is read")
+    stages: int = tunable(
+        (1, 2, 3),
+        "buffers in shared memory; with 2, the next one is written while one is read; with 3, there are two, the next one is"
+        " written between products, and the one after it is in registers",
+    )
     splits: int = tunable((1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the channels of a tile")
 
 
@@ -102,7 +106,11 @@ class WinogradSizes(Sizes):
     in_lines: int  # 1: a work-item has a whole line of positions, and computes the line's outputs itself
     patches: int  # blocks in a stage; each channel counts
     v_wide: int  # channels of a pixel that a work-item reads at once
-    column_tasks: int  # work-items that read a column of pixels
+    halves: (
+        int  # 1: a work-item reads three columns of a block and transforms them to two: half of one channel of a block
+    )
+    v_reads: int  # its reads of pixels for a stage
+    column_tasks: int  # work-items that read a column of pixels, or three for half a block
     row_tasks: int  # work-items that transform rows
     row_step: int  # distance between rows of a block that a work-item transforms
     row_steps: int  # rows that a work-item transforms
@@ -125,6 +133,7 @@ class WinogradSizes(Sizes):
 
 
 BANKS = 32
+HALVES = 3  # ``stages`` with which a work-item transforms half a block
 ROLLED = 160
 HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
 FLAG_BYTES = 16
@@ -168,9 +177,10 @@ def threads_of(s: WinogradSchedule) -> int:
 def wide_of(s: WinogradSchedule) -> int:
     """Channels of a pixel that a work-item reads at once, and then transforms one after the other.
 
-    Stages of two channels are for work-items with few registers left; these read one channel at a time.
+    Stages of two channels are for work-items with few registers left; these read one channel at a time. So do those that
+    transform half a block.
     """
-    return CHANNEL_ACCESS if s.channels >= CHANNEL_ACCESS else 1
+    return CHANNEL_ACCESS if s.channels >= CHANNEL_ACCESS and s.stages < HALVES else 1
 
 
 def rows_at_once(s: WinogradSchedule) -> int:
@@ -184,7 +194,7 @@ def derive(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
     threads, products, side = threads_of(s), products_of(s), s.outputs + 2
     wide, patches = wide_of(s), s.blocks * s.channels
     row_step = most(1, rows_at_once(s))
-    in_lines = int(s.positions == side)
+    in_lines, halves = int(s.positions == side), int(s.stages == HALVES)
     blocks_y, blocks_x = -(-p.out_y // s.outputs), -(-p.out_x // s.outputs)
     blocks = p.images * blocks_y * blocks_x
     tiles_b, tiles_n, tiles_k = -(-blocks // s.blocks), -(-p.n // s.columns), -(-p.depth // s.channels)
@@ -195,13 +205,15 @@ def derive(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
         rows=s.blocks // s.reg_b,
         row_columns=s.columns // s.reg_n,
         u_rows=max(s.channels, s.blocks // s.reg_b),
-        v_pad=(s.blocks - patches) % BANKS,
+        v_pad=0 if halves else (s.blocks - patches) % BANKS,
         side=side,
         products=products,
         in_lines=in_lines,
         patches=patches,
         v_wide=wide,
-        column_tasks=patches // wide * side,
+        halves=halves,
+        v_reads=side * (3 if halves else 1),
+        column_tasks=2 * patches if halves else patches // wide * side,
         row_tasks=patches * row_step,
         row_step=row_step,
         row_steps=side // row_step,
@@ -225,7 +237,7 @@ def derive(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
 def shared_bytes(s: WinogradSchedule, p: WinogradProblem) -> int:
     """Transformed pixels and filters of all stages. The products of the output transform reuse the filters' space."""
     d = derive(s, p)
-    tiles = s.stages * d.products * (d.patches + d.v_pad + d.u_rows * s.columns) * 4
+    tiles = min(s.stages, 2) * d.products * (d.patches + d.v_pad + d.u_rows * s.columns) * 4
     return tiles + (FLAG_BYTES if s.splits > 1 else 0)
 
 
@@ -233,7 +245,7 @@ def registers(s: WinogradSchedule, p: WinogradProblem) -> int:
     """Registers for sums, the operands of a step, loads of pixels and filters in flight, and other values."""
     d = derive(s, p)
     sums = s.positions * s.reg_n * s.reg_b
-    return sums + s.reg_n + s.reg_b + d.side * d.v_wide + COLUMN_ACCESS * d.filter_steps + RESERVED
+    return sums + s.reg_n + s.reg_b + d.v_reads * d.v_wide + COLUMN_ACCESS * d.filter_steps + RESERVED
 
 
 def registers_taken(s: WinogradSchedule, p: WinogradProblem) -> int:
@@ -254,12 +266,13 @@ def template_sizes(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
 
     If the loop over a stage's channels is unrolled, ptxas reads the operands of all channels ahead. If a unit has
     registers for two work-groups, one transforms while the other multiplies, and these operands would cost the second
-    group or be spilled. With F(2, 3), ptxas spills some from ``ROLLED`` registers on, whatever the unit has.
+    group or be spilled. With F(2, 3), ptxas spills some from ``ROLLED`` registers on, whatever the unit has. It does not if
+    the next channels are written in between.
 
     Without ``groups_per_unit`` ptxas saves registers so that one more work-group fits, and spills.
     """
     groups = groups_of_a_unit(s, p)
-    rolled = groups > 1 if s.outputs > 2 else registers(s, p) >= ROLLED
+    rolled = groups > 1 if s.outputs > 2 else registers(s, p) >= ROLLED and s.stages < HALVES
     return derive(s, p).replace(rolled=int(rolled), groups_per_unit=groups)
 
 
@@ -277,7 +290,9 @@ def objections(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> Itera
         yield f"the outputs of F({s.outputs}, 3) are computed from whole lines, positions={d.side}"
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
-    if not rows_at_once(s) or d.column_tasks > d.threads:
+    if d.halves:
+        yield from _no_halves(s, d)
+    elif not rows_at_once(s) or d.column_tasks > d.threads:
         lines = f"{d.column_tasks} columns to read, {d.patches} rows to transform at a time"
         yield f"{lines}, {d.threads} work-items can take one each"
     if d.filter_step * s.columns // COLUMN_ACCESS * s.channels != d.threads or d.products % d.filter_step:
@@ -291,6 +306,16 @@ def objections(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> Itera
     if s.splits > 1 and workspace_bytes(s, p) > MAX_GROUPS:
         yield "the partial sums of split channels need more than 2 GiB"
     yield from cannot_meet(s.splits, limits)
+
+
+def _no_halves(s: WinogradSchedule, d: WinogradSizes) -> Iterator[str]:
+    """Why work-items cannot transform half a block each, between products."""
+    if s.outputs > 2:
+        yield f"a block of F({s.outputs}, 3) is transformed in lines"
+    if d.column_tasks != d.threads:
+        yield f"{d.patches} channels of blocks have two halves each, there are {d.threads} work-items"
+    if s.channels < d.side:
+        yield f"{d.side} rows are written between the products of as many channels, a stage has {s.channels}"
 
 
 def workspace_bytes(s: WinogradSchedule, p: WinogradProblem) -> int:
@@ -311,11 +336,13 @@ def geometry(s: WinogradSchedule, p: WinogradProblem) -> Geometry:
 
 
 TILES = (  # from large to small
+    WinogradSchedule(outputs=2, columns=64, blocks=32, channels=4, positions=2, reg_n=8, reg_b=8, stages=3, splits=1),
     WinogradSchedule(outputs=2, columns=64, blocks=32, channels=4, positions=2, reg_n=8, reg_b=8, stages=1, splits=1),
     WinogradSchedule(outputs=2, columns=64, blocks=16, channels=4, positions=2, reg_n=8, reg_b=4, stages=2, splits=1),
     WinogradSchedule(outputs=2, columns=64, blocks=16, channels=4, positions=2, reg_n=8, reg_b=4, stages=1, splits=1),
     WinogradSchedule(outputs=2, columns=32, blocks=32, channels=4, positions=2, reg_n=4, reg_b=8, stages=2, splits=1),
     WinogradSchedule(outputs=2, columns=32, blocks=32, channels=4, positions=2, reg_n=4, reg_b=8, stages=1, splits=1),
+    WinogradSchedule(outputs=2, columns=32, blocks=16, channels=8, positions=1, reg_n=8, reg_b=4, stages=3, splits=1),
     WinogradSchedule(outputs=2, columns=32, blocks=16, channels=8, positions=2, reg_n=4, reg_b=4, stages=1, splits=1),
     WinogradSchedule(outputs=2, columns=32, blocks=16, channels=4, positions=2, reg_n=4, reg_b=4, stages=2, splits=1),
     WinogradSchedule(outputs=2, columns=32, blocks=16, channels=4, positions=2, reg_n=4, reg_b=4, stages=1, splits=1),
@@ -328,6 +355,9 @@ TILES = (  # from large to small
 # cost of a channel of a block, in multiply-adds. For F(2, 3): a quarter of 16 guarded loads, 32 additions, and 16 values
 # that are written to shared memory, read, and written again. For F(4, 3): 36 loads, 144 multiply-adds, 36 values
 TRANSFORM_MACS = {2: 100, 4: 288}
+HALVES_MACS = (
+    112  # the same for two halves of a block of F(2, 3): 24 loads with masks, 48 sums and choices, 16 values written
+)
 # cost of a vector of one output: nine reads of shared memory, the sums, the epilogue; of four: six reads, four epilogues
 OUT_MACS = {2: 40, 4: 120}
 LINE_MACS = 80  # cost of a line of sums for a run of four columns: its outputs, and four stores
@@ -361,7 +391,7 @@ def cycles(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> float:
     warps = min(share, groups_of_a_unit(s, p)) * d.threads / 32
     rate = min(MULTIPLY_ADDS_PER_CYCLE * min(1, warps / HIDING_WARPS), share * d.threads)
     sums = d.products * s.blocks * s.columns * s.channels * (1 + 1 / s.reg_n + 1 / s.reg_b)
-    arithmetic = (sums + d.patches * transform_macs(s, p)) / rate
+    arithmetic = (sums + d.patches * transform_macs(s, p, d)) / rate
     memory = loaded_bytes(s, p) / MEMORY_BYTES_PER_CYCLE
     stage = max(share * max(arithmetic, memory), MEMORY_CYCLES) + (4 - s.stages) * BARRIER_CYCLES
     vectors = s.reg_b * d.out_tasks
@@ -372,9 +402,10 @@ def cycles(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> float:
     return float(MEMORY_CYCLES + d.tiles_per_split * stage + out + added)
 
 
-def transform_macs(s: WinogradSchedule, p: WinogradProblem) -> int:
+def transform_macs(s: WinogradSchedule, p: WinogradProblem, d: WinogradSizes) -> int:
     """Cost of a channel of a block, in multiply-adds; an f16 is converted before."""
-    return TRANSFORM_MACS[s.outputs] + (products_of(s) if p.pixel_bytes < 4 else 0)
+    macs = HALVES_MACS if d.halves else TRANSFORM_MACS[s.outputs]
+    return macs + (products_of(s) if p.pixel_bytes < 4 else 0)
 
 
 def uniform(s: WinogradSchedule, p: WinogradProblem) -> int:
@@ -398,6 +429,7 @@ def loaded_bytes(s: WinogradSchedule, p: WinogradProblem) -> float:
 HALF_A_SIMD = 128
 UNIFORM = {2: (16, 28), 4: (0, 18)}
 PATCH_ADDS = {2: 32, 4: 144}  # additions, or multiply-adds, to transform a channel of a block
+HALVES_ADDS = 40  # the same for two halves
 
 
 def work(s: WinogradSchedule, p: WinogradProblem) -> Work:
@@ -407,27 +439,30 @@ def work(s: WinogradSchedule, p: WinogradProblem) -> Work:
     outputs = s.blocks * s.outputs**2 * s.columns * 4
     products = 32 * warps * sums * s.channels  # idle lanes of a partial warp count
     read = products * (1 / s.reg_n + 1 / s.reg_b) / 4  # accesses of four elements
-    trip = (products + read + d.patches * transform_macs(s, p)) / 32
+    trip = (products + read + d.patches * transform_macs(s, p, d)) / 32
     trip += warps * (4 * d.filter_steps + TRIP_INSTRUCTIONS)
     tiles = d.products * s.channels * 4 * (s.blocks + s.columns)
     vectors, lines = s.reg_b * d.out_tasks, s.reg_b * d.threads * s.reg_n // 4 * d.in_lines
     loaded = loaded_bytes(s, p)
+    transform_cycles = 2 * transform_macs(s, p, d)  # two per instruction
+    # each half reads twelve pixels, of sixteen, and transforms eight
+    read_again = d.products * s.channels * p.pixel_bytes * s.blocks / 2 if d.halves else 0
     return Work(
-        macs=d.tiles_per_split * (products + d.patches * PATCH_ADDS[s.outputs]),
+        macs=d.tiles_per_split * (products + d.patches * (HALVES_ADDS if d.halves else PATCH_ADDS[s.outputs])),
         cache_bytes=d.tiles_per_split * loaded,
         steps=d.tiles_per_split,
         out_bytes=outputs,
         # as in ``simt``, what is loaded comes through the unit's own cache, which is in the same memory
-        shared_traffic=d.tiles_per_split * (tiles + loaded) + 2 * d.products * s.blocks * s.columns * 4,
+        shared_traffic=d.tiles_per_split * (tiles + loaded + read_again) + 2 * d.products * s.blocks * s.columns * 4,
         fragment_traffic=d.tiles_per_split * read / 32 * passes(4) * PASS_BYTES,
         shared_bytes=shared_bytes(s, p),
         instructions=d.tiles_per_split * trip + (vectors * OUT_MACS[s.outputs] + lines * LINE_MACS) / 32,
         chains=sums,
         uniform=uniform(s, p),
-        # latency of a work-item's transform, two cycles per instruction; only other work-groups can hide it
-        step_cycles=(4 - s.stages) * BARRIER_CYCLES + 2 * transform_macs(s, p),
+        # latency of a work-item's transform; only other work-groups can hide it, or products: then it is seen once
+        step_cycles=(4 - s.stages) * BARRIER_CYCLES + (0 if d.halves else transform_cycles),
         # at the end, the outputs of each of its blocks, one after the other
-        start_cycles=400 + s.reg_b * (2 * BARRIER_CYCLES + OUT_MACS[s.outputs]),
+        start_cycles=400 + (transform_cycles if d.halves else 0) + s.reg_b * (2 * BARRIER_CYCLES + OUT_MACS[s.outputs]),
         least_share=36 / 144,  # F(4, 3)'s
         splits=s.splits,
         joined_bytes=outputs,
