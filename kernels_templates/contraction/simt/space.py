@@ -424,7 +424,7 @@ MEMORY_CYCLES = 700  # until the first tile has arrived
 MEMORY_BYTES_PER_CYCLE = 28  # per unit, from the second-level cache, if all units load
 # instructions of a warp, about
 TRIP_INSTRUCTIONS = 24  # per stage: waits, barrier, addresses of the next one
-SCALARS = 9  # fewest that clang has below ``registers`` for gfx906, in tiles of 64 x 64 to 128 x 128; it reads less ahead than ptxas
+SCALARS = 9  # fewest that clang has below ``registers`` for gfx906, in tiles of 64 x 64 to 128 x 128: it reads less ahead
 COPY_INSTRUCTIONS = 4  # per access that fills shared memory: address, halo test
 OUT_INSTRUCTIONS = 3  # per sum
 PASS_BYTES = 128  # bytes of shared memory per cycle
