@@ -157,6 +157,8 @@ void gcrt_run_rows(struct gpucomp_context *context, struct form *form, int threa
 {
     const struct runner *runner = &form->program->runner;
     int64_t rows = (int64_t)form->program->rows;
+    if (!rows) /* all outputs are constants or inputs, and there is no runner */
+        return;
     if (threads == 1 && runner->alone) {
         ((alone_function *)runner->alone)(form->table, 0, rows, context->words, NULL, form->loops);
         return;
