@@ -243,8 +243,6 @@ def move_repeated(node: Node) -> Value | None:
 
 
 RULES = (
-    multiply_zeros,
-    move_repeated,
     square,
     cube,
     inverse_power,
@@ -260,4 +258,6 @@ RULES = (
     gather_constants,
     compute_before_expand,
     reduce_repeated,
+    multiply_zeros,
+    move_repeated,
 )

@@ -52,7 +52,7 @@ def test_the_page_and_the_help_list_every_kind_with_its_sizes():
         for row in page.splitlines()
         for kind in re.findall("`(\\w+)`", row.split("|")[1] if "|" in row else "")
     }
-    (option,) = [o for o in tune.params if o.name == "spec"]
+    (option,) = [o for o in tune.params if o.name == "kernels"]
 
     for kind, (sizes, _) in specs.SIZES.items():
         assert set(re.findall(r"`(\w+)[=`]", rows[kind].split("|", 2)[2])) == sizes.keys(), kind
