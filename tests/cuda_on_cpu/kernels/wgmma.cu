@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) k_wgmma_f16(const __grid_co
     const unsigned long long columns = gc_wgmma_operand(tiles + stage * 12288 + 8192);
     gc_wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < 4; ++k) gc_wgmma_f16<32>(acc, rows + 2 * k, columns + 2 * k);
+    for (int k = 0; k < 4; ++k) gc_wgmma_f16<32>(acc, gc_wgmma_along(rows, 2 * k), columns + 2 * k);
     gc_wgmma_commit();
     gc_wgmma_wait<0>();
     if (threadIdx.x % 32 == 0) gc_mbarrier_arrive(empty + stage);
