@@ -52,7 +52,8 @@ from gpucomp.ir.size import value_at
 
 LEAST = 1e-3  # an output of smaller numbers is nothing but what was found
 ROUNDS = 3  # of all sets of sizes: where the system puts threads stays the same for a while
-TURNS_S, LEAST_TURNS = 0.15, 3  # of two programs that are compared, in each round
+TURNS_S, LEAST_TURNS = 0.15, 2  # of two programs that are compared, in each round
+IN_A_ROW = 6  # runs of a turn: threads that help one program listen to it for a while, and a program's trials are several runs
 SMALL = 16  # of a range: the part that a played GPU has time for
 REST_S = 0.2  # threads of onnxruntime and of numpy's BLAS spin for a while
 COMPILATIONS = 2  # of each kind
@@ -112,7 +113,7 @@ def regrets_of(exe: Any, pairs: Sequence[tuple[Any, Mapping[str, np.ndarray]]]) 
             end, turns = time.perf_counter() + TURNS_S, 0
             while turns < LEAST_TURNS or time.perf_counter() < end:
                 turns += 1
-                for which, one in enumerate((exe, alone)):
+                for which, one in IN_A_ROW * [(0, exe)] + IN_A_ROW * [(1, alone)]:
                     begin = time.perf_counter()
                     one.run(inputs)
                     found[which] = min(found[which], time.perf_counter() - begin)
