@@ -53,7 +53,8 @@ from gpucomp.ir.size import value_at
 LEAST = 1e-3  # an output of smaller numbers is nothing but what was found
 ROUNDS = 3  # of all sets of sizes: where the system puts threads stays the same for a while
 TURNS_S, LEAST_TURNS = 0.15, 2  # of two programs that are compared, in each round
-IN_A_ROW = 6  # runs of a turn: threads that help one program listen to it for a while, and a program's trials are several runs
+# runs of a turn: threads that help one program listen to it for a while, and a trial of a program is several runs
+IN_A_ROW = 6
 SMALL = 16  # of a range: the part that a played GPU has time for
 REST_S = 0.2  # threads of onnxruntime and of numpy's BLAS spin for a while
 COMPILATIONS = 2  # of each kind
