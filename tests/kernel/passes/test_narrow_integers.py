@@ -96,7 +96,7 @@ def wide(monkeypatch):
         ("opencl:mali", "mali", "arm_dot_acc("),
         ("opencl:gfx90a", "amd", "mfma_i32"),
         ("opencl:gfx1030", "simt", "sdot4(a, b, c, false)"),
-        ("opencl:gfx1100", "simt", "sudot4(true, a, true, b, c, false)"),
+        ("opencl:gfx1100", "amd", "wmma_i32_16x16x16_iu8"),
     ],
 )
 def test_a_quantized_model_multiplies_bytes_by_the_device_s_instruction(target, engine, product):
