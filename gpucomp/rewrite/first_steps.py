@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from gpucomp import ops
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, input_value
 from gpucomp.ir.size import bounds, is_one
 from gpucomp.ir.trail import tell
-from gpucomp.rewrite import canonicalize, fold, simplify
+from gpucomp.rewrite.bodies import with_attrs
 from gpucomp.rewrite.match import splat
-from gpucomp.rewrite.rule import apply_rules, substitute
+from gpucomp.rewrite.rule import Rule, apply_rules, substitute
 
 MOST_STEPS = 64  # with more, the first one saves less than 2 %, and its kernels have to be compiled
-RULES = (*fold.RULES, *canonicalize.RULES, *simplify.RULES)
 
 
-def with_first_steps(graph: Graph) -> Graph:
+def with_first_steps(graph: Graph, rules: Sequence[Rule]) -> Graph:
     """``graph`` with a ``first`` step in each loop that has fewer products there. The same object if there is none.
 
-    So a recurrence that starts with zeros does not multiply them: of two steps of an LSTM, that is half of the work.
+    So a recurrence that starts with zeros does not multiply them: of two steps of an LSTM, that is half of the work. ``rules``
+    simplify it.
     """
-    replaced: dict[Value, Value] = {}
-    for node in graph.nodes():
-        current = node.with_inputs(replaced.get(v, v) for v in node.inputs)
-        if (first := _first_step(node)) is not None:
-            attrs = MappingProxyType({**node.attrs, "first": first})
-            current = Node(current.op, current.inputs, attrs, current.types, current.name)
-        if current is not node:
-            tell(node.values, current.values)
-            replaced.update(zip(node.values, current.values, strict=True))
-    return graph.with_outputs(replaced.get(v, v) for v in graph.outputs) if replaced else graph
+
+    def changed(node: Node) -> dict[str, Graph]:
+        first = _first_step(node, rules)
+        return {} if first is None else {"first": first}
+
+    return with_attrs(graph, changed)
 
 
-def _first_step(node: Node) -> Graph | None:
+def _first_step(node: Node, rules: Sequence[Rule]) -> Graph | None:
     """The body of a loop with its initial states, if that has fewer products; ``None`` also where no step may run."""
     if node.op is not ops.Repeat or node.attrs.get("first") is not None or is_one(node.attrs["count"]):
         return None
@@ -47,7 +43,7 @@ def _first_step(node: Node) -> Graph | None:
     }
     if not known:
         return None
-    first = apply_rules(substitute(body, known), RULES)
+    first = apply_rules(substitute(body, known), rules)
     return _apart(first) if _products(first) < _products(body) else None
 
 

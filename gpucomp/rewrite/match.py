@@ -68,8 +68,9 @@ def splat(value: Value) -> float | int | bool | None:
     array = constant_value(value)
     if array is None or array.size == 0:
         return None
-    first = array.reshape(-1)[0]
-    if array.size > 1 and not np.array_equal(array, np.broadcast_to(first, array.shape)):
+    first = array.flat[0]
+    # the last element tells most weights, which may be large
+    if array.size > 1 and not (array.flat[-1] == first and np.array_equal(array, np.broadcast_to(first, array.shape))):
         return None
     return first.item() if array.dtype.kind in "iub" else float(first)
 

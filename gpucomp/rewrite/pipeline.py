@@ -105,7 +105,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("split-concats", concat.split_wide),
     Pass("norm-products", lambda graph: graph, _folds_norms, norm_products.fold_norms),
     rules_pass("clean", BASICS, canonicalize.LATE_RULES),
-    Pass("first-steps", first_steps.with_first_steps),
+    Pass("first-steps", lambda graph: first_steps.with_first_steps(graph, BASICS)),
 )
 
 

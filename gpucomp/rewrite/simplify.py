@@ -219,18 +219,10 @@ def reduce_repeated(node: Node) -> Value | None:
 def multiply_zeros(node: Node) -> Value | None:
     """matmul(0, c)  ->  0, matmul(c, 0)  ->  0, for a constant c without infinities and NaN"""
     for zeros, other in either_way(node):
-        if _is_zeros(zeros) and (array := constant_value(other)) is not None:
+        if splat(zeros) == 0 and (array := constant_value(other)) is not None:
             finite = array.dtype.kind in "iu" or np.isfinite(array.astype(np.float64, copy=False)).all()
             return ops.Expand(like(0, node[0]), shape=node.types[0].shape) if finite else None
     return None
-
-
-def _is_zeros(value: Value) -> bool:
-    """Whether ``value`` is a constant of zeros, which may be expanded. Of weights, one element is read."""
-    while value.op is ops.Expand:
-        (value,) = value.inputs
-    array = constant_value(value)
-    return array is not None and array.size > 0 and not array.flat[0] and not array.any()
 
 
 @rule(ops.Slice, ops.Reshape, ops.Transpose)

@@ -84,6 +84,14 @@ def bound_of(kernel, schedule):
 # ---- results ----
 
 
+def check_in_any_order(name, built):
+    results = [launch(*CASES[name], *built[name], order) for order in ORDERS]
+
+    assert error_of(CASES[name][0], results[0]) < bound_of(*CASES[name])
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
+
+
 @pytest.fixture(scope="module")
 def built():
     sources = {name: source_of(*case, f"k{number}") for number, (name, case) in enumerate(CASES.items())}
@@ -93,11 +101,7 @@ def built():
 
 @pytest.mark.parametrize("name", CASES)
 def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
-    results = [launch(*CASES[name], *built[name], order) for order in ORDERS]
-
-    assert error_of(CASES[name][0], results[0]) < bound_of(*CASES[name])
-    for other in results[1:]:
-        np.testing.assert_array_equal(other, results[0])
+    check_in_any_order(name, built)
 
 
 @pytest.mark.parametrize(
@@ -137,11 +141,7 @@ def built_for_hip(request):
 
 @pytest.mark.parametrize("name", CASES)
 def test_hip_text_gives_numpy_s_answer_in_any_thread_order(name, built_for_hip):
-    results = [launch(*CASES[name], *built_for_hip[name], order) for order in ORDERS]
-
-    assert error_of(CASES[name][0], results[0]) < bound_of(*CASES[name])
-    for other in results[1:]:
-        np.testing.assert_array_equal(other, results[0])
+    check_in_any_order(name, built_for_hip)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from gpucomp.ir.size import size_of
 from gpucomp.ir.types import TensorType
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.first_steps import MOST_STEPS, with_first_steps
+from gpucomp.rewrite.pipeline import BASICS
 from testing.tolerance import assert_matches
 from tests.builders import graph_of, scalar, tensor, weights
 
@@ -60,7 +61,7 @@ def with_count(count):
 
 
 def first_of(node):
-    (found,) = (n for n in with_first_steps(graph_of(*node.values)).nodes() if n.op is ops.Repeat)
+    (found,) = (n for n in with_first_steps(graph_of(*node.values), BASICS).nodes() if n.op is ops.Repeat)
     return found.attrs.get("first")
 
 
@@ -68,7 +69,7 @@ def first_of(node):
 def test_a_first_step_from_zeros_needs_no_product(reverse):
     graph = graph_of(*loop(ZEROS, reverse=reverse).values)
 
-    found = with_first_steps(graph)
+    found = with_first_steps(graph, BASICS)
 
     (node,) = (n for n in found.nodes() if n.op is ops.Repeat)
     assert ops.MatMul not in {n.op for n in node.attrs["first"].nodes()}
@@ -76,7 +77,7 @@ def test_a_first_step_from_zeros_needs_no_product(reverse):
     x = np.random.default_rng(0).standard_normal((6, 2, 5)).astype(np.float32)
     for one, other in zip(interpret(found, {"x": x}), interpret(graph, {"x": x}), strict=True):
         assert_matches(one, other)
-    assert with_first_steps(found) is found
+    assert with_first_steps(found, BASICS) is found
 
 
 def test_it_is_there_in_runs_of_at_least_one_step():

@@ -143,10 +143,8 @@ class _Emitter:
         elif self.rows is None:
             self.copies.room_for_rows()
         elif self.rows.row is None:
-            self.pointers = RowPointers(self.entry, self.ops, self.rows, self.scalar, self.width, self.tile_m)
+            self.pointers = RowPointers(self.entry, self.ops, self.rows, self.scalar, self.width, self.table_row)
             self.table = self.pointers.table
-            if self.any_size:
-                self.pointers.note_flags()
         if self.columns is None:
             self.copies.room_for_columns()
         self.partial_row = self.panels * self.nr

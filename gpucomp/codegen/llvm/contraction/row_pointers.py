@@ -15,6 +15,7 @@ from gpucomp.codegen.llvm.ir.types import PTR, Type
 from gpucomp.codegen.llvm.loops.nest import Entry, lower
 from gpucomp.expr.core import Expr
 from gpucomp.ir.size import bounds, hint
+from gpucomp.kernel.example import has_sizes
 
 LONG_TAP = 16  # points of k: it takes much longer than to see whether any row has it
 FLAG = Type("i8")
@@ -23,17 +24,13 @@ FLAG = Type("i8")
 class RowPointers:
     """``table[point * row + i]`` points to row ``i`` of a task at an outer point of k."""
 
-    def __init__(self, entry: Entry, ops: Operands, rows: Rows, scalar: str, width: int, tile_m: int) -> None:
+    def __init__(self, entry: Entry, ops: Operands, rows: Rows, scalar: str, width: int, row: int) -> None:
         self._entry, self._code, self._ops, self._rows = entry, entry.code, ops, rows
-        self._scalar, self._width = scalar, width
-        self.row = -(-tile_m // width) * width
-        self.table = self._code.stack(f"[{ops.outer * self.row} x ptr]", 64)
+        self._scalar, self._width, self._row = scalar, width, row
+        self.table = self._code.stack(f"[{ops.outer * row} x ptr]", 64)
         self._flags: Value | None = None
-
-    def note_flags(self) -> None:
-        """Also note which outer points any row has, if that can pay."""
-        if self._rows.guard is not None and hint(self._ops.ki.extent) >= LONG_TAP:
-            self._flags = self._code.stack(f"[{self._ops.outer} x i8]")
+        if has_sizes(entry.kernel) and rows.guard is not None and hint(ops.ki.extent) >= LONG_TAP:
+            self._flags = self._code.stack(f"[{ops.outer} x i8]")
 
     def find(self, m0: Value, bound: dict[Expr, LaneValue]) -> None:
         """Fills the table for the rows of the task from ``m0`` on."""
@@ -44,7 +41,7 @@ class RowPointers:
         if self._flags is not None:
             with code.loop(0, ops.outer) as point:
                 code.store(code.const(0, FLAG), code.gep(self._flags, point, "i8"))
-        with code.loop(0, self.row, self._width) as at:
+        with code.loop(0, self._row, self._width) as at:
             bound[ops.m] = Affine(m0 + at, 1)
             with code.loop(0, ops.outer) as point:
                 places = self._entry.decompose(point, [a.extent for a in ops.ko])
@@ -56,7 +53,7 @@ class RowPointers:
                     inside = printer.lanes(program.results[1])
                     pointers = code.select(inside, pointers, code.splat(zeros, self._width))
                     self._note(point, inside)
-                code.store(pointers, code.gep(self.table, point * self.row + at, "ptr"), 8)
+                code.store(pointers, code.gep(self.table, point * self._row + at, "ptr"), 8)
 
     def _zeros(self) -> Value | None:
         """What is read in place of a row's points that it does not have; ``None`` if all rows have all."""
