@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.c_runtime.models import any_size, filtered, fixed, generator
 HERE = Path(__file__).parent
 FILES = [HERE / "fuzz_open.c", HERE / "mutations.c", *CPU_SOURCES]
 # devices have checks of their own, behind drivers that are not here
+RESIDENT = 2048  # MiB
 OPTIONS = ("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1", f"-I{NATIVE / 'src'}")
 COMPILER = "clang-19"
 MANIFEST = "manifest.json"
@@ -65,7 +67,16 @@ def main(minutes: float, place: Path, options: Sequence[str] = ()) -> int:
         (corpus / f"seed{number}").write_bytes(data)
         longest = max(longest, len(data))
     program = build("fuzz_open", FILES, *OPTIONS, compiler=COMPILER)
-    limits = [f"-max_total_time={int(60 * minutes)}", "-timeout=5", "-rss_limit_mb=2048", f"-max_len={longest}"]
+    # Linux keeps the peak of resident memory over exec: libFuzzer would count that of this process as its own
+    inherited = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    memory = f"-rss_limit_mb={RESIDENT + inherited}"
+    limits = [
+        f"-max_total_time={int(60 * minutes)}",
+        "-timeout=5",
+        memory,
+        f"-malloc_limit_mb={RESIDENT}",
+        f"-max_len={longest}",
+    ]
     command = [program, *limits, f"-artifact_prefix={place}/native-", *options, str(corpus)]
     return subprocess.run(command, check=False).returncode
 
