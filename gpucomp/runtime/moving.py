@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from itertools import chain
+from itertools import accumulate, chain
 from struct import Struct
 from typing import Any
 
@@ -42,10 +42,16 @@ class MovingProgram(CpuProgram):
         self._steps, self._native = steps, self._runner.sizes
         self._words = steps.words.copy()
         self._read_words = self._words.data  # faster than the array, for one word
-        self._extents = Struct(f"{sum(steps.ranks)}q")
+        self._ranks, self._extents = [*steps.ranks], Struct(f"{sum(steps.ranks)}q")
         self._use([copy.copy(argument) for argument in self._used])  # others may share those of a fixed shape
         outputs = {argument.position: argument for argument in self._written}
-        self._varying = [(outputs[k], *where) for k, where in steps.outputs.items() if k in outputs]
+        begins = [*accumulate((1 + rank for _, rank in steps.outputs), initial=1)]
+        self._varying = [
+            (outputs[k], begin, begin + 1 + rank)
+            for (k, rank), begin in zip(steps.outputs, begins, strict=False)
+            if k in outputs
+        ]
+        self._results_at, self._results_words = 8 * steps.results, Struct(f"{begins[-1]}q")
         self._late = [(a, steps.late[a.position]) for a in self._used if a.position in steps.late]
         base = address_of(self._words)
         for place, record in steps.pointers:
@@ -54,28 +60,32 @@ class MovingProgram(CpuProgram):
         self._launches.table.loops = base + 8 * steps.loops if steps.pointers else 0
         self._call = address_of(steps.steps), len(steps.steps), base, self._launches.table.address
         self._moved_in = self._epoch
+        self._lies_in: np.ndarray | None = None  # the arena whose address is among the words
+        (segment,) = self._launches.segments  # all launches
+        self._shared = segment.shared_ns >= SMALLEST_SHARED_NS
 
     def move(self, shapes: Shapes) -> bool:
         """Go to the sizes of ``shapes``; whether that was possible. If not, it cannot run before it is moved again."""
-        steps, words = self._steps, self._read_words
-        if tuple(map(len, shapes)) != steps.ranks:
+        words = self._read_words
+        if [*map(len, shapes)] != self._ranks:
             return False
-        self._extents.pack_into(words, 0, *chain.from_iterable(shapes))
+        self._extents.pack_into(words, 0, *chain(*shapes))
         if self._epoch != self._moved_in:  # threads ran it: one that is late finds another epoch, not other tasks
             self._epoch = self._moved_in = (self._epoch + 1) % EPOCHS
             self._launches.table.retire(self._epoch)
         if not self._fill(self._arena.memory):
             return False
-        for argument, extents, nbytes in self._varying:
-            argument.shape = tuple([words[place] for place in extents])
-            argument.nbytes = words[nbytes] + HOST_ALIGNMENT
+        results = self._results_words.unpack_from(words, self._results_at)
+        shared_ns: int = results[0]
+        for argument, begin, end in self._varying:
+            argument.nbytes, argument.shape = results[begin] + HOST_ALIGNMENT, results[begin + 1 : end]
         for argument, places in self._late:
             late = [words[place] for place in places]
             argument.late = late if any(late) else None
         self._launches.table.tasks_changed()
-        shared_ns = float(words[steps.shared_ns])
-        segment = self._launches.segments[0]  # all launches
-        if (segment.shared_ns < SMALLEST_SHARED_NS) != (shared_ns < SMALLEST_SHARED_NS):
+        if self._shared != (shared_ns >= SMALLEST_SHARED_NS):
+            self._shared = not self._shared
+            (segment,) = self._launches.segments
             self._launches.segments = [Segment(segment.first, segment.last, None, shared_ns)]
         self._expect(shared_ns)
         return True
@@ -88,8 +98,10 @@ class MovingProgram(CpuProgram):
 
     def _fill(self, memory: np.ndarray) -> bool:
         """Write all numbers of the sizes, with temporaries in ``memory``, which may still be too small for them."""
+        if memory is not self._lies_in:
+            self._read_words[self._steps.arena_at] = address_of(memory)
+            self._lies_in = memory
         self._bound_to = None
-        self._read_words[self._steps.arena_at] = address_of(memory)
         if self._native(*self._call):
             return False
         self._bound_to = memory

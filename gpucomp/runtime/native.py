@@ -6,6 +6,7 @@ import ctypes
 import math
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -94,9 +95,13 @@ class Table:
             memory[ENTRY_WORDS * count : end],
         )
         self._states = memory[states : states + math.prod(self._shape)].reshape(self._shape)
+        self._claimed = self._states[:, :, CLAIMED]
         self.address: int = address_of(memory)
         self.words: memoryview = self.arguments.data  # faster than the array, for one argument
-        self._parts: dict[int, np.ndarray] = {}
+        self._tasks = self._rows[:, TASKS, None]
+        self._parts: dict[int, np.ndarray] = {}  # by numbers of threads, see ``_first_tasks``
+        self._known: set[int] = set()  # of these numbers: those for which the parts are those of the tasks as they are now
+        self._beginnings: dict[tuple[int, int, int], tuple[np.ndarray, ...]] = {}
         self.loops = 0  # the address of a ``LoopTable``, which the caller keeps
 
     def with_tasks(self, tasks: Sequence[int]) -> Table:
@@ -123,24 +128,39 @@ class Table:
 
     def retire(self, epoch: int) -> None:
         """Let threads that are late for an earlier run find that it is over. No run has the number ``epoch``."""
-        self._states[:, :, CLAIMED] = epoch << 32
+        self._claimed.fill(epoch << 32)
 
     def tasks_changed(self) -> None:
         """Native code has written other numbers of tasks into the table."""
-        self._parts.clear()
+        self._known.clear()
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def _first_tasks(self, threads: int) -> np.ndarray:
         """The first task of each thread when ``threads`` of them share the tasks; threads beyond these get no tasks."""
-        numbers = np.minimum(np.arange(self._shape[1], dtype=np.uint64), np.uint64(threads))
-        return self._rows[:, TASKS, None] * numbers // np.uint64(threads)
+        if threads not in self._parts:
+            self._parts[threads] = np.empty(self._shape[:2], np.uint64)
+        found = self._parts[threads]
+        if threads not in self._known:
+            np.multiply(self._tasks, _numbers(self._shape[1], threads), found)
+            np.floor_divide(found, np.uint64(threads), found)
+            self._known.add(threads)
+        return found
 
     def begin(self, first: int, last: int, epoch: int, threads: int) -> None:
         """Reset the launches for run number ``epoch`` by ``threads`` threads: no task is claimed or done."""
-        if threads not in self._parts:
-            self._parts[threads] = self._first_tasks(threads)
-        states = self._states[first:last]
-        np.bitwise_or(self._parts[threads][first:last], np.uint64(epoch << 32), out=states[:, :, CLAIMED])
-        states[:, 0, DONE] = 0
+        parts = self._first_tasks(threads)
+        part = first, last, threads
+        if part not in self._beginnings:  # views, which take longer to make than to use
+            states = self._states[first:last]
+            self._beginnings[part] = parts[first:last], states[:, :, CLAIMED], states[:, 0, DONE]
+        tasks, claimed, done = self._beginnings[part]
+        np.bitwise_or(tasks, epoch << 32, claimed)
+        done.fill(0)
+
+
+@cache
+def _numbers(most: int, threads: int) -> np.ndarray:
+    """The numbers of ``most`` threads, none above ``threads``."""
+    return np.minimum(np.arange(most, dtype=np.uint64), np.uint64(threads))

@@ -39,11 +39,12 @@ class SizeSteps:
     arena_at, numbers_at   where the address of the arena, and that of the numbers, is to be given
     numbers       where the numbers of the kernels begin
     arena_bytes   where its size is found
-    shared_ns     where the time is found that threads can share
+    results       where the first of the words is found that a run reads: the time that threads can share, then for each of
+                  ``outputs`` its bytes and its extents
     loops         where the addresses of the launches' loops begin, 0 for those in none
     pointers      the place of each such address, and that of what it is to point to
     late          by the positions of inputs and outputs: where it is found how far behind their beginning each argument points
-    outputs       by the positions of their buffers: where the extents and the bytes of those are found that vary
+    outputs       positions of the buffers of those that vary, with their ranks
     ranks         of the inputs
     table         the layout of the table of launches that the steps write into
     """
@@ -54,11 +55,11 @@ class SizeSteps:
     numbers_at: int
     numbers: int
     arena_bytes: int
-    shared_ns: int
+    results: int
     loops: int
     pointers: tuple[tuple[int, int], ...]
     late: dict[int, list[int]]
-    outputs: dict[int, tuple[list[int], int]]
+    outputs: tuple[tuple[int, int], ...]
     ranks: tuple[int, ...]
     table: tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -95,6 +96,7 @@ class _Writer:
         self.words = [0] * sum(self.ranks)
         self.steps: list[tuple[int, int, int, int, int]] = []
         self.constants: dict[int, int] = {}
+        self.found: dict[tuple[int, int, int, int], int] = {}  # words that steps write, by what the steps do
         self.number: list[int] = []
         self.starts: dict[int, int] = {}  # of arguments that a loop uses from its end on, how far behind the beginning
         self.arena_at, self.numbers_at = self.new(), self.new()
@@ -128,23 +130,21 @@ class _Writer:
         zero = self.constant(0)
         late = {k: [self.starts.get(p, zero) for p in places.tolist()] for k, places in self.rows.moving.items()}
         late = {k: places for k, places in late.items() if {*places} != {zero}}
-        outputs = {
-            k: of_shapes[k]
-            for k in self.plan.plan.outputs
-            if k in of_shapes and self.plan.plan.buffers[k].kind == OUTPUT
-        }
+        buffers = self.plan.plan.buffers
+        varying = [k for k in self.plan.plan.outputs if k in of_shapes and buffers[k].kind == OUTPUT]
+        results = self.gather([shared_ns, *chain(*((of_shapes[k][1], *of_shapes[k][0]) for k in varying))])
         return SizeSteps(
-            steps=np.array(self.steps, np.int64).reshape(-1, op.WORDS),
+            steps=np.array(sorted(self.steps, key=lambda step: step[0] == op.STORE), np.int64).reshape(-1, op.WORDS),
             words=np.array(self.words, np.int64),
             arena_at=self.arena_at,
             numbers_at=self.numbers_at,
             numbers=numbers,
             arena_bytes=arena_bytes,
-            shared_ns=shared_ns,
+            results=results,
             loops=pointers,
             pointers=tuple(records),
             late=late,
-            outputs=outputs,
+            outputs=tuple((k, len(buffers[k].shape)) for k in varying),
             ranks=self.ranks,
             table=layout(self.rows),
         )
@@ -163,8 +163,13 @@ class _Writer:
 
     def do(self, what: int, a: int, b: int | None = None, c: int | None = None, to: int | None = None) -> int:
         zero = self.constant(0)
+        step = what, a, zero if b is None else b, zero if c is None else c
+        if to is None and step in self.found:  # no word is written twice
+            return self.found[step]
         to = self.new() if to is None else to
-        self.steps.append((what, to, a, zero if b is None else b, zero if c is None else c))
+        self.steps.append((what, to, *step[1:]))
+        if what != op.STORE:
+            self.found.setdefault(step, to)
         return to
 
     def within(self, a: int, low: int, high: int) -> None:
@@ -172,6 +177,13 @@ class _Writer:
 
     def plus(self, a: int, b: int, to: int | None = None) -> int:
         return self.do(op.ADD_PRODUCT, a, self.constant(1), b, to)
+
+    def gather(self, places: Sequence[int]) -> int:
+        """The place of the first of as many new words, into which the words at ``places`` are copied."""
+        block = self.new([0] * len(places))
+        for to, place in enumerate(places, block):
+            self.plus(place, self.constant(0), to=to)
+        return block
 
     def all_of(self, what: int, places: Sequence[int]) -> int:
         """``LEAST`` or ``GREATEST`` of several."""
@@ -261,9 +273,7 @@ class _Writer:
         if len(orders) == 1:
             ((arena, offsets),) = orders
         else:
-            block = self.new([0] * len(orders))
-            for number, (end, _) in enumerate(orders):
-                self.plus(end, self.constant(0), to=block + number)
+            block = self.gather([end for end, _ in orders])
             which = self.do(op.FIRST_LEAST, self.constant(0), block, self.constant(len(orders)))
             arena = self._of(which, [end for end, _ in orders])
             offsets = {k: self._of(which, [there[k] for _, there in orders]) for k in orders[0][1]}
