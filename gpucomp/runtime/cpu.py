@@ -241,12 +241,11 @@ class CpuProgram:
 
     def _expect(self, shared_ns: float) -> None:
         """Decide by how many threads a run is, of which the largest segment has ``shared_ns`` of work."""
-        self._expected_ns = max(shared_ns, 1.0)
-        self._trial: Trial | None = None
-        self._until_own = 0  # runs, until it has a trial of its own
-        if self._expected_ns < LONG_NS:
-            wanted = self.threads if self._expected_ns >= SMALLEST_SHARED_NS else 1
-            self._trial, self._until_own = trial_of(self._arena.trials, wanted, self._expected_ns)
+        expected = self._expected_ns = max(shared_ns, 1.0)
+        trial: tuple[Trial | None, int] = None, 0
+        if expected < LONG_NS:
+            trial = trial_of(self._arena.trials, self.threads if expected >= SMALLEST_SHARED_NS else 1, expected)
+        self._trial, self._until_own = trial  # and the runs, until it has one of its own
 
     @property
     def plan(self) -> Plan:

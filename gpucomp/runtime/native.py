@@ -100,7 +100,7 @@ class Table:
         self.words: memoryview = self.arguments.data  # faster than the array, for one argument
         self._tasks = self._rows[:, TASKS, None]
         self._parts: dict[int, np.ndarray] = {}  # by numbers of threads, see ``_first_tasks``
-        self._known: set[int] = set()  # of these numbers: those for which the parts are those of the tasks as they are now
+        self._known: set[int] = set()  # of them: those whose parts are those of the tasks now
         self._beginnings: dict[tuple[int, int, int], tuple[np.ndarray, ...]] = {}
         self.loops = 0  # the address of a ``LoopTable``, which the caller keeps
 

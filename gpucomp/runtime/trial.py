@@ -54,9 +54,11 @@ def trial_of(known: dict[tuple[int, int], Trial], wanted: int, expected_ns: floa
     Programs of other sizes whose estimates are alike share a trial: most of them run seldom. What they learn together may be
     wrong for one that runs often. 0 runs: it need not have one of its own.
     """
-    alike = wanted, math.frexp(expected_ns)[1]
-    found = known.get(alike)
-    trial = found or Trial(wanted)
+    alike = wanted, int(expected_ns).bit_length()
+    trial = known.get(alike)
+    if trial is not None:
+        return trial, AGAIN if wanted > 1 else 0
+    trial = Trial(wanted)
     if expected_ns > 1.0:  # else nothing is known of how long it takes
-        trial = known.setdefault(alike, trial)
-    return trial, AGAIN if found is not None and wanted > 1 else 0
+        trial = known.setdefault(alike, trial)  # that of another thread, if that was faster
+    return trial, 0
