@@ -166,6 +166,7 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
         return Refusal("everything in the model depends on the sizes")
     try:
         with targets.begin(device) as begun:
+            begun.expect(len(opened.graph.nodes()))
             with assuming(opened.conditions):
                 graph = rewritten(nonempty(opened.graph), device, precision, keep_fp32)
                 steps = kernels_of(graph, device, precision, keep_fp32)

@@ -77,7 +77,7 @@ def narrow_of(kernel: Kernel[Contraction]) -> Narrow | None:
     a, b = element_of(ops.a, acc), element_of(ops.b, acc)
     if a is None or b is None:
         return None
-    return Narrow(Operands(ops.batch, ops.m, ops.n, ops.ko, ops.ki, a, b, ops.stores))
+    return Narrow(Operands(ops.batch, ops.m, ops.n, ops.ko, ops.ki, a, b, ops.made))
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def parts_of(kernel: Kernel[Attention]) -> Parts:
 def _in_place(value: Expr, batch: Var, cols: Var, inner: Var) -> Rows | None:
     if isinstance(value, Select):
         return None
-    found = rows_in_place(Operands(batch, cols, inner, (), inner, value, value, ()), F32)
+    found = rows_in_place(Operands(batch, cols, inner, (), inner, value, value, tuple), F32)
     return found if found is not None and found.row is not None and found.guard is None else None
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from gpucomp.codegen.llvm.contraction.operands import Operands, operands_of
 from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
-from gpucomp.codegen.llvm.loops.nest import Entry, Flattener, collapse, lower, offsets
+from gpucomp.codegen.llvm.loops.nest import Entry, FlatStore, Flattener, collapse, lower, offsets
 from gpucomp.expr.core import Expr, Load, Var, call, index, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, simplify
 from gpucomp.ir.size import Size, bounds, is_one
@@ -105,9 +105,11 @@ def windows_of(kernel: Kernel[Contraction]) -> Windows | None:
     if planes and channel.extent > MOST_PLANES:
         return None
     names: dict[Expr, Expr] = {plain.batch: batch, plain.n: n}
-    stores = tuple(
-        replace(s, offset=substitute(s.offset, names), value=substitute(s.value, names)) for s in plain.stores
-    )
+
+    def stores() -> tuple[FlatStore, ...]:
+        renamed = [(s.target, substitute(s.offset, names), substitute(s.value, names)) for s in plain.stores]
+        return tuple(FlatStore(*one) for one in renamed)
+
     ops = Operands(batch, plain.m, n, ko, ki, element, b, stores)
     return Windows(ops, element, line, pixel, channel, x.extent, stride, planes)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from gpucomp.codegen.llvm.loops.nest import FlatStore, Flattener, collapse, merge_axes, offsets
@@ -22,7 +22,10 @@ LARGEST_ZEROS = 1 << 14  # most elements of the zeros that are read instead of r
 
 @dataclass(frozen=True)
 class Operands:
-    """A contraction over flat variables: ``a(batch, m, k...)``, ``b(batch, n, k...)``; ``ki`` is the last axis of k."""
+    """A contraction over flat variables: ``a(batch, m, k...)``, ``b(batch, n, k...)``; ``ki`` is the last axis of k.
+
+    ``made`` gives the stores. To choose a schedule they are not needed, and to simplify them takes as long as the operands.
+    """
 
     batch: Var
     m: Var
@@ -31,7 +34,11 @@ class Operands:
     ki: Var
     a: Expr
     b: Expr
-    stores: tuple[FlatStore, ...]
+    made: Callable[[], tuple[FlatStore, ...]]
+
+    @cached_property
+    def stores(self) -> tuple[FlatStore, ...]:
+        return self.made()
 
     @property
     def outer(self) -> int:
@@ -62,13 +69,16 @@ def operands_of(kernel: Kernel[Contraction], shortest: int) -> Operands:
         if len(joined) == 2:
             break
         k, (a, b) = [*k[:-2], *joined], exprs
+    *ko, ki = k or [var("k", 1)]
     parts = {**batch_parts, **m_parts, **n_parts}
-    stores = tuple(
+    return Operands(batch, m, n, tuple(ko), ki, a, b, partial(_flat_stores, flat, kernel, parts))
+
+
+def _flat_stores(flat: Flattener, kernel: Kernel[Contraction], parts: Mapping[Expr, Expr]) -> tuple[FlatStore, ...]:
+    return tuple(
         FlatStore(s.target, simplify(substitute(s.offset, parts)), simplify(substitute(s.value, parts)))
         for s in flat.stores(kernel)
     )
-    *ko, ki = k or [var("k", 1)]
-    return Operands(batch, m, n, tuple(ko), ki, a, b, stores)
 
 
 def k_contiguous(expr: Expr, ops: Operands, other: Var) -> bool:

@@ -15,6 +15,8 @@ from gpucomp.refusal import required
 from gpucomp.schedule.space import too_wide
 
 TILES = tuple(range(1, windows.WIDEST_TILE + 1))
+# of a tile: instructions, of which more only take longer to compile. A maximum that keeps NaN is four
+MOST_WRITTEN, OF_PRODUCT, OF_OTHER = 1024, 1, 4
 
 
 class WindowSchedule(VectorSchedule):
@@ -74,7 +76,7 @@ def objections(s: WindowSchedule, p: WindowProblem, limits: Limits) -> Iterator[
 
 
 def default(p: WindowProblem, limits: Limits) -> WindowSchedule:
-    """The tile with the fewest loads per result that leaves registers free. Few tiles should be cut short."""
+    """The tile with the fewest loads per result that leaves registers free. Few tiles should be cut short, and none be long."""
     lanes = limits.vector_bytes // 4
     least = WindowSchedule(lanes=lanes, tile_x=1, vectors=1, tasks=64)
     tiles = [tile for tile in TILES if tile <= max(1, p.out_x) and edges(tile, p) <= windows.MOST_EDGE_TILES]
@@ -83,6 +85,9 @@ def default(p: WindowProblem, limits: Limits) -> WindowSchedule:
 
     def fits(s: WindowSchedule) -> bool:
         used = s.vectors * (s.tile_x + p.weighted * p.taps_x + 1) + 1
+        written = s.vectors * s.tile_x * p.taps_y * p.taps_x * (OF_PRODUCT if p.weighted else OF_OTHER)
+        if written > MOST_WRITTEN:
+            return False
         return used <= limits.registers and (s.vectors == 1 or (p.channels // lanes) % s.vectors == 0)
 
     def cost(s: WindowSchedule) -> float:
