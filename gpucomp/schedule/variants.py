@@ -323,11 +323,26 @@ def _table(
             if last is not None:
                 before, after = kept.index(last[1]), kept.index(one)
                 some = _some_between(points, last[2], examples[group[0]], between) if last[0] < FEW_POINTS else {}
-                found = {at: ratios(sizes) for at, sizes in some.items() if last[0] < at < count}
-                start = _start(last[0], count, {at: (r[before], r[after]) for at, r in found.items()})
+                inside = [(at, sizes) for at, sizes in some.items() if last[0] < at < count]
+                start = _start(last[0], count, _by_halves(inside, ratios, before, after))
             variants.append(Variant(one.choice, one.example, start))
         last = count, one, examples[group[0]]
     return tuple(variants), used
+
+
+def _by_halves(
+    some: Sequence[tuple[int, Sizes]], ratios: Callable[[Sizes], Sequence[float]], before: int, after: int
+) -> dict[int, tuple[float, float]]:
+    """By points, the ratios of two schedules on both sides of where the second takes over, at those of ``some`` that tell it."""
+    found: dict[int, tuple[float, float]] = {}
+    low, high = 0, len(some)
+    while low < high:
+        middle = (low + high) // 2
+        at, sizes = some[middle]
+        every = ratios(sizes)
+        found[at] = every[before], every[after]
+        low, high = (middle + 1, high) if every[before] <= every[after] else (low, middle)
+    return found
 
 
 def _some_between(points: Size, low: Sizes, high: Sizes, between: Between) -> dict[int, Sizes]:

@@ -130,15 +130,19 @@ def problem(kernel: Kernel[Contraction]) -> ContractionProblem:
     )
 
 
-@lru_cache(maxsize=512)
 def in_general(kernel: Kernel[Contraction], p: ContractionProblem) -> ContractionProblem:
     """``p`` without rows that can be read in place at its sizes alone, such as where a border of the image is not reached."""
     if p.form != FORMS.index("gemm") or p.lines:
         return p
+    in_place, gathered = _rows_in_general(kernel)
+    return p if in_place else p.replace(rows=COPIED, run=GATHERED if gathered else p.k)
+
+
+@lru_cache(maxsize=512)
+def _rows_in_general(kernel: Kernel[Contraction]) -> tuple[bool, bool]:
+    """Whether rows are read in place at all sizes, and whether each of their elements is gathered."""
     ops, dtype = operands_of(kernel, 1), kernel.body.acc.dtype
-    if rows_in_place(ops, dtype) is not None:
-        return p
-    return p.replace(rows=COPIED, run=GATHERED if is_gathered(ops, dtype) else p.k)
+    return rows_in_place(ops, dtype) is not None, is_gathered(ops, dtype)
 
 
 def _width(s: ContractionSchedule, p: ContractionProblem) -> int:
