@@ -17,6 +17,8 @@ inline unsigned char* gc_dynamic_shared() { return gc_runtime_dynamic_shared(); 
 #define __launch_bounds__(...)
 #undef GC_WAVES
 #define GC_WAVES(count)
+#undef GC_COMPUTED
+#define GC_COMPUTED(value) (void)(value)
 #undef __shared__
 #define __shared__ static __attribute__((section(GC_SHARED_SECTION)))  // a section for each source, which the runtime poisons
 #undef __syncthreads

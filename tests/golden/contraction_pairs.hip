@@ -132,6 +132,12 @@ extern "C" __global__ void __launch_bounds__(16, 1) GC_WAVES_OF_RDNA(4) k0(
       }
     }
 
+    #pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      #pragma unroll
+      for (int j = 0; j < 8; ++j) GC_COMPUTED(acc[i][j]);
+    }
+
     // move the next one to shared memory
     now ^= 1;
     if (following < 112) {

@@ -14,7 +14,7 @@ from gpucomp import config, targets
 from gpucomp.codegen.llvm.ir import math as tables
 from gpucomp.device import hip as device
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
-from gpucomp.ir.types import BF16, F16, I8, I32
+from gpucomp.ir.types import BF16, F16, F32, I8, I32
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
@@ -139,6 +139,22 @@ def test_products_run_on_matrix_cores(arch, dtype):
 @pytest.mark.parametrize("dtype", [F16, BF16])
 def test_a_set_without_matrix_cores_uses_no_matrix_instruction(arch, dtype):
     assert not re.search("builtin_amdgcn_(w|mf)mma", source_for(matmul(196, 256, 256, dtype=dtype), arch).text)
+
+
+@needs_clang
+@pytest.mark.parametrize("tile", [32, 64])
+@pytest.mark.parametrize("dtype", [F16, F32])
+@pytest.mark.parametrize("arch", ["gfx906", "gfx1030"])
+def test_operands_of_a_few_steps_are_in_registers_at_once(arch, dtype, tile):
+    """clang moved the products of a tile behind the branch that stores the next one: 129 to 171 registers for f16."""
+    family, kernel = FAMILIES["contraction/simt"], matmul(3136, 128, 96, dtype=dtype)
+    schedule = {"tile_m": tile, "tile_n": tile, "tile_k": 16, "reg_m": tile // 16, "reg_n": 4, "stages": 2}
+    schedule |= {"asynchronous": 0, "fragments": 1, "slices": 1, "splits": 1, "lanes": 1}
+
+    found = resources_of(render(kernel, schedule, hip.manifest(arch), "k0", family), arch)
+
+    assert found.spilled == 0
+    assert found.vector <= 64  # four waves a SIMD of gfx906
 
 
 GRANULE = 8  # registers of a lane are given away by so many
