@@ -13,7 +13,8 @@ A row replaces what differs from the GPU of its architecture there. Sources, nam
 Units, clock, bandwidth and size of the cache were compared with TPU's for every GPU of NVIDIA and AMD but the RX 9070s; a comment
 names what differs and why it stays. For phones, chips' clocks and bandwidths are 3P. Nobody publishes ``l2_gbs``: those here,
 unless they are the architecture's, are guesses that follow units and clock. ``launch_us`` of Adrenos is from ncnn's BlazeFace,
-whose 84 kernels have almost no work and take 34 us each on an Adreno 640 and a 660, 43 us on a 740 (bench/results/phones.md).
+whose 84 kernels have almost no work and take 34 us each on an Adreno 640 and a 660, 43 us on a 740, less 4 us for what they
+compute (bench/results/phones.md).
 
 ``loaded`` is the part of the boost clock that long products hold under the power limit, as far as it has been measured (PM).
 No sheet says what memory delivers. A row has the sheet's figure times the share that measurements of its kind reach:
@@ -66,6 +67,9 @@ def _of(base: Device, share: float) -> dict[str, int]:
 TURING, AMPERE, GA10X, ADA = (CUDA[arch] for arch in ("sm_75", "sm_80", "sm_86", "sm_89"))
 HOPPER, BLACKWELL, RTX50 = (CUDA[arch] for arch in ("sm_90a", "sm_100", "sm_120"))
 # fmt: off
+# a scheduler for every 32 of its lanes: with the four of other GPUs, two thirds of them would never have an instruction
+ADRENO = replace(OPENCL["generic"], name="Adreno 640", units=2, ghz=0.585, fma=384, schedulers=12, dram_gbs=34 * PHONE, l2_gbs=120,
+                 launch_us=30)
 # WP: 64 lanes of f32 an SM, 8 matrix cores of 64 f16 multiply-adds, 96 KiB of shared memory
 VOLTA = replace(TURING, name="V100", units=80, fma=64, l2_gbs=2100, l2_bytes=6 * MIB, shared_bytes=98304, threads=2048,
                 groups=32, shared_rate=128, losses=Losses(), matrix={"f16": 512, "dp4a": 256})
@@ -215,10 +219,9 @@ OTHERS = (
                           l2_gbs=250, l2_bytes=2 * MIB), "opencl:mali-g710"),  # ARM
     Known("g715|g720", replace(OPENCL["mali"], name="Mali-G715 MP7 (Tensor G3)", units=7, fma=128, ghz=0.89,
                                dram_gbs=68 * PHONE, l2_gbs=300, l2_bytes=2 * MIB), "opencl:mali-g715"),  # ARM
-    Known("adreno.*7[3-5]0", replace(OPENCL["generic"], name="Adreno 740", units=12, ghz=0.719, fma=128, dram_gbs=67 * PHONE,
-                                     l2_gbs=400, l2_bytes=3 * MIB, launch_us=30), "opencl:generic"),  # 3P
-    Known("adreno", replace(OPENCL["generic"], name="Adreno 640", units=2, ghz=0.585, fma=384, dram_gbs=34 * PHONE,
-                            l2_gbs=120, launch_us=30), "opencl:generic"),  # 3P
+    Known("adreno.*7[3-5]0", _like(ADRENO, "Adreno 740", 12, 0.719, 67 * PHONE, fma=128, schedulers=4, l2_gbs=400,
+                                   l2_bytes=3 * MIB, launch_us=39), "opencl:generic"),  # 3P
+    Known("adreno", ADRENO, "opencl:generic"),  # 3P
 )
 # fmt: on
 
