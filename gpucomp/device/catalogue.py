@@ -68,8 +68,8 @@ TURING, AMPERE, GA10X, ADA = (CUDA[arch] for arch in ("sm_75", "sm_80", "sm_86",
 HOPPER, BLACKWELL, RTX50 = (CUDA[arch] for arch in ("sm_90a", "sm_100", "sm_120"))
 # fmt: off
 # a scheduler for every 32 of its lanes: with the four of other GPUs, two thirds of them would never have an instruction
-ADRENO = replace(OPENCL["generic"], name="Adreno 640", units=2, ghz=0.585, fma=384, schedulers=12, dram_gbs=34 * PHONE, l2_gbs=120,
-                 launch_us=30)
+ADRENO = replace(OPENCL["generic"], name="Adreno 640", units=2, ghz=0.585, fma=384, schedulers=12, dram_gbs=34 * PHONE,
+                 l2_gbs=120, launch_us=30)
 # WP: 64 lanes of f32 an SM, 8 matrix cores of 64 f16 multiply-adds, 96 KiB of shared memory
 VOLTA = replace(TURING, name="V100", units=80, fma=64, l2_gbs=2100, l2_bytes=6 * MIB, shared_bytes=98304, threads=2048,
                 groups=32, shared_rate=128, losses=Losses(), matrix={"f16": 512, "dp4a": 256})
