@@ -307,15 +307,26 @@ def test_engines_of_many_loops_get_few_passes() -> None:
     assert llvm_object.FEW_PASSES not in cpu.module_text([layers], arm, runner=False)
 
 
-def test_products_get_few_passes_unless_rows_have_pointers_or_runs_decide_sizes() -> None:
+def test_products_get_few_passes_unless_rows_have_pointers() -> None:
     x86 = cpu.named("cpu:x86-64-v3")
     plain, windows = source(product(37), x86), source(conv((1, 13, 11, 16), 24, (3, 2), stride=2, pad=1), x86)
-    open_sizes = replace(plain, sizes=(RunSize(size_of(Dim("n"), 5)),))
 
     assert (plain.engine, windows.engine) == ("contraction", "contraction")
     assert llvm_object.FEW_PASSES in cpu.module_text([plain], x86, runner=False)
+    assert llvm_object.FEW_PASSES in cpu.module_text([of_any_size(plain)], x86, runner=False)
     assert llvm_object.FEW_PASSES not in cpu.module_text([windows], x86, runner=False)
-    assert llvm_object.FEW_PASSES not in cpu.module_text([open_sizes], x86, runner=False)
+
+
+def test_windows_along_rows_of_any_width_get_all_passes() -> None:
+    x86 = cpu.named("cpu:x86-64-v3")
+    depthwise = replace(source(product(37), x86), engine="loops/windows")
+
+    assert llvm_object.FEW_PASSES in cpu.module_text([depthwise], x86, runner=False)
+    assert llvm_object.FEW_PASSES not in cpu.module_text([of_any_size(depthwise)], x86, runner=False)
+
+
+def of_any_size(one: KernelSource) -> KernelSource:
+    return replace(one, sizes=(RunSize(size_of(Dim("n"), 5)),))
 
 
 @pytest.mark.parametrize(("processors", "nodes", "helps"), [(2, 97, True), (2, 5, False), (1, 97, False)])
