@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -31,6 +31,7 @@ from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.states import settled
 from gpucomp.kernel.step import HostStep, KernelStep, Step
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
 from gpucomp.planning import Rendered, RenderedVariants, make_open_plan, make_plan, report
 from gpucomp.refusal import Refusal

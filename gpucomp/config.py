@@ -25,10 +25,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from gpucomp.errors import UsageError
+from gpucomp.lazy_dataclass import dataclass
 
 SHIPPED = Path("<shipped>")  # means the tuning records in the package
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 from gpucomp.errors import DeviceError
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,11 @@ def load(path: str | Path, *, trusted: bool = True) -> Executable:
     The file holds native code. ``trusted=False`` ignores that code and builds it again from the sources inside, which needs
     the target's compiler. Raises ``ArtifactError`` for a damaged or foreign file.
     """
-    contents = artifact.load(path, rebuild=None if trusted else _rebuild)
+    return opened(artifact.load(path, rebuild=None if trusted else _rebuild))
+
+
+def opened(contents: artifact.Contents) -> Executable:
+    """What runs the contents of a file."""
     if contents.open is not None:
         return loaded(contents)
     return Executable(

@@ -11,6 +11,7 @@ GPUCOMP_DEBUG, GPUCOMP_DUMP or GPUCOMP_VERIFY watch the compilation, or after a 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -18,23 +19,24 @@ import logging
 import mmap
 import os
 import platform
+import re
 import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from gpucomp import config
 from gpucomp.artifact import cache as files
+from gpucomp.artifact import known
 from gpucomp.artifact.plan import Plan
 from gpucomp.device import processor
 from gpucomp.errors import ArtifactError, GpucompError, ModelError, ShapeError
-from gpucomp.loading import load
+from gpucomp.loading import opened
 from gpucomp.refusal import Refusal
 from gpucomp.runtime import artifact
 from gpucomp.runtime.any_shape import AnyShapeExecutable
@@ -43,6 +45,7 @@ from gpucomp.runtime.executable import Executable
 FORMAT = 1
 CALLED = ("numpy", "onnx", "llvmlite", "ml_dtypes", "jinja2")  # packages that the result depends on
 MAX_DESCRIPTION = 1 << 20  # bytes
+WHOLE = "whole"  # what is noted of an artefact whose digests were compared
 OF_OPERATORS = "GPC31"  # beginning of codes
 PACKAGE = Path(__file__).parent
 _imported = time.time()
@@ -64,7 +67,7 @@ class ModelCache:
         self.folder, self._model, self._began = folder, model, time.time()
         self._path = Path(model) if isinstance(model, str | os.PathLike) else None
         self._before = self._state()
-        digest, self._has_data = _looked_at(model)
+        digest, self._has_data = _looked_at(model, folder)
         places = (records, settings.records, settings.devices)
         parts = {
             "format": FORMAT,
@@ -86,21 +89,32 @@ class ModelCache:
         """
         content = files.read(self.description)
         try:
-            known = json.loads(content) if 0 < len(content) <= MAX_DESCRIPTION else None
+            kept = json.loads(content) if 0 < len(content) <= MAX_DESCRIPTION else None
         except (ValueError, RecursionError):
             return None
-        if not isinstance(known, dict) or known.get("key") != self.key or not isinstance(known.get("data"), dict):
+        if not isinstance(kept, dict) or kept.get("key") != self.key or not isinstance(kept.get("data"), dict):
             return None
-        if isinstance(told := known.get("refused"), list) and len(told) == 4 and all(isinstance(t, str) for t in told):
+        if isinstance(told := kept.get("refused"), list) and len(told) == 4 and all(isinstance(t, str) for t in told):
             raise (ShapeError if told[0] == ShapeError.__name__ else ModelError)(
                 told[1], code=told[2], in_shell=told[3]
             )
         try:
-            if any(self._digest(name)[0] != digest for name, digest in known["data"].items()):
+            if any(self._digest(name)[0] != digest for name, digest in kept["data"].items()):
                 return None
-            return load(self.artefact) if files.is_trusted(os.lstat(self.artefact)) else None
+            return self._loaded()
         except (OSError, ValueError, ArtifactError, MemoryError):
             return None
+
+    def _loaded(self) -> Executable | None:
+        """The artefact, if it is trusted. Its digests are compared unless it did not change since that was done."""
+        began, status = time.time_ns(), os.lstat(self.artefact)
+        if not files.is_trusted(status):
+            return None
+        is_known = known.told(self.folder, status) == WHOLE
+        exe = opened(artifact.load(self.artefact, known=is_known))
+        if not is_known:
+            known.note(self.folder, status, WHOLE, began)
+        return exe
 
     def has_changed(self) -> bool:
         """Whether the model's file is gone or was written again since the call."""
@@ -128,9 +142,10 @@ class ModelCache:
             self.artefact.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             artifact.save(self.artefact, contents, durable=False)
             os.chmod(self.artefact, 0o644)
-            known = {"key": self.key, "data": {name: digest for name, (digest, _) in data.items()}}
-            files.write(self.description, json.dumps(known | {"about": self._about(exe, contents.plan)}).encode())
+            kept = {"key": self.key, "data": {name: digest for name, (digest, _) in data.items()}}
+            files.write(self.description, json.dumps(kept | {"about": self._about(exe, contents.plan)}).encode())
             files.trim(self.folder, limit)
+            known.note_written(self.folder, self.artefact, WHOLE)
         except (OSError, ArtifactError, LookupError) as error:
             log.warning("the compiled model is not cached: %s: %s", self.folder, error)
 
@@ -183,7 +198,10 @@ class ModelCache:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 return "", 0.0
-            return hashlib.file_digest(file, "sha256").hexdigest(), status.st_mtime
+            if not (digest := known.told(self.folder, status)):
+                began, digest = time.time_ns(), hashlib.file_digest(file, "sha256").hexdigest()
+                known.note(self.folder, status, digest, began)
+            return digest, status.st_mtime
 
 
 def entry_for(model: object, target: object, arguments: Mapping[str, Any], records: object = None) -> ModelCache | None:
@@ -220,21 +238,30 @@ def canonical(value: object) -> object:
     raise TypeError(f"no canonical text for {type(value).__name__}")
 
 
-def _looked_at(model: object) -> tuple[str, bool]:
-    """The digest of a model's bytes, and whether it may have external data: every such tensor has the key ``location``.
-
-    A file is mapped: the compiler reads it once more, and two copies of a large model would be in memory.
-    """
+def _looked_at(model: object, folder: Path) -> tuple[str, bool]:
+    """The digest of a model's bytes, and whether it may have external data: every such tensor has the key ``location``."""
     if isinstance(model, str | os.PathLike):
         if not Path(model).is_file():
             raise FileNotFoundError(model)
-        with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return hashlib.sha256(content).hexdigest(), content.find(b"location") >= 0
+        with open(model, "rb") as file:
+            return _looked_at_file(file, folder)
     if isinstance(model, bytes | bytearray | memoryview):
         return hashlib.sha256(model).hexdigest(), False
     if hasattr(model, "SerializeToString"):
         return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest(), False
     raise TypeError(f"no bytes of {type(model).__name__}")
+
+
+def _looked_at_file(file: BinaryIO, folder: Path) -> tuple[str, bool]:
+    """``_looked_at`` of a file, which is mapped: the compiler reads it once more, and memory would hold a large model twice."""
+    began, status = time.time_ns(), os.fstat(file.fileno())
+    match known.told(folder, status).split():
+        case [digest, ("data" | "whole") as kind]:
+            return digest, kind == "data"
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        digest, has_data = hashlib.sha256(content).hexdigest(), content.find(b"location") >= 0
+    known.note(folder, status, f"{digest} {'data' if has_data else 'whole'}", began)
+    return digest, has_data
 
 
 def _what_is_in(place: object) -> object:
@@ -266,21 +293,29 @@ def _code() -> str:
 
 def _fingerprint() -> str:
     """Name, size and time of every file of this package. Raises ``LookupError`` if one changed after it was imported."""
-    found = []
-    for place, folders, names in os.walk(PACKAGE, followlinks=True):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        for name in sorted(names):
-            status = os.stat(os.path.join(place, name))
-            if status.st_mtime > _imported:
-                raise LookupError(f"{name} was changed")
-            found.append((os.path.relpath(place, PACKAGE), name, status.st_size, status.st_mtime_ns))
-    return hashlib.sha256(repr(found).encode()).hexdigest()
+    found: list[tuple[str, int, int]] = []
+    folders, start = [str(PACKAGE)], len(str(PACKAGE))
+    for folder in folders:
+        with os.scandir(folder) as inside:
+            for one in inside:
+                if one.is_dir():
+                    folders += [] if one.name == "__pycache__" else [one.path]
+                    continue
+                status = one.stat()
+                if status.st_mtime > _imported:
+                    raise LookupError(f"{one.name} was changed")
+                found.append((one.path[start:], status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
 
 
 @cache
 def _versions() -> tuple[str, ...]:
     """The versions of Python and of the packages that the result depends on. Raises ``LookupError`` if one is unknown."""
-    try:
-        return (platform.python_version(), *(f"{name} {version(name)}" for name in CALLED))
-    except PackageNotFoundError as error:
-        raise LookupError(str(error)) from error
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder or "."):
+                if name.endswith(".dist-info"):
+                    package, _, version = name.removesuffix(".dist-info").partition("-")
+                    found.setdefault(re.sub("[-_.]+", "_", package).lower(), version)
+    return platform.python_version(), *(f"{name} {found[name]}" for name in CALLED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -47,6 +47,7 @@ from gpucomp.kernel.example import example_of
 from gpucomp.kernel.forms.scatter import copied_in_place
 from gpucomp.kernel.source import SOURCE_SUFFIX, KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, RepeatStep, Step
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.openings import open_plan
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice

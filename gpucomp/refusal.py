@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+from gpucomp.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -25,6 +25,7 @@ LAYERS = (
         "gpucomp.files",
         "gpucomp.stages",
         "gpucomp.garbage",
+        "gpucomp.lazy_dataclass",
     ),
     ("gpucomp.ir",),
     ("gpucomp.device", "gpucomp.artifact"),  # plain data: what a target is, what a compiled model consists of

@@ -14,9 +14,11 @@ import pytest
 import gpucomp
 from gpucomp import compiler, config, model_cache, plugins
 from gpucomp.artifact import cache as files
-from gpucomp.artifact import container
+from gpucomp.artifact import container, known
 from gpucomp.cli import main
 from gpucomp.device import processor
+from gpucomp.runtime import artifact
+from testing.tolerance import assert_matches
 from tests.onnx_builders import model, node, value
 
 WEIGHT = np.arange(3, dtype=np.float32)
@@ -440,3 +442,80 @@ def test_the_command_lists_and_clears(folder, tmp_path, capsys, monkeypatch):
     assert not files.entries(folder)
     with config.using(cache=None):
         assert main(["cache", "list"]) == 2
+
+
+BIG = np.linspace(-1, 1, 3 << 17, dtype=np.float32).reshape(1 << 17, 3)  # 1.5 MB: files of this size are noted
+
+
+@pytest.fixture
+def no_wait(monkeypatch):
+    monkeypatch.setattr(known, "REST_NS", 20_000_000)  # more than a tick here
+
+
+def test_bytes_of_a_large_model_are_read_once(folder, tmp_path, compilations, no_wait, monkeypatch):
+    path = tmp_path / "m.onnx"
+    onnx.save(scaled(BIG, rows=1 << 17), path)
+    time.sleep(0.03)
+    gpucomp.compile(path)
+    digested = []
+    monkeypatch.setattr(model_cache, "mmap", None)  # what reads the bytes of a model
+    monkeypatch.setattr(artifact, "_digest", digested.append)
+    feed = {"x": BIG}
+
+    found = gpucomp.compile(path)
+
+    assert len(compilations) == 1
+    assert not digested
+    assert_matches(found.run(feed)["y"], np.tanh(BIG * BIG))
+
+
+def test_a_large_model_that_is_written_in_place_is_another(folder, tmp_path, compilations, no_wait):
+    path = tmp_path / "m.onnx"
+    onnx.save(scaled(BIG, rows=1 << 17), path)
+    status = os.stat(path)
+    time.sleep(0.03)
+    gpucomp.compile(path)
+    with open(path, "r+b") as file:
+        file.write(scaled(-BIG, rows=1 << 17).SerializeToString())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert os.stat(path).st_size == status.st_size
+
+    found = gpucomp.compile(path)
+
+    assert len(compilations) == 2
+    assert_matches(found.run({"x": BIG})["y"], np.tanh(-BIG * BIG))
+
+
+def test_large_data_beside_a_model_that_is_written_in_place_counts(folder, tmp_path, compilations, no_wait):
+    path = tmp_path / "m.onnx"
+    onnx.save(scaled(BIG, 1 << 17), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    os.utime(tmp_path / "m.data", (time.time() - 9,) * 2)
+    time.sleep(0.03)
+    gpucomp.compile(path)
+    gpucomp.compile(path)
+    assert len(compilations) == 1
+    with open(tmp_path / "m.data", "r+b") as file:
+        file.write((-BIG).tobytes())
+    os.utime(tmp_path / "m.data", (time.time() - 9,) * 2)
+
+    found = gpucomp.compile(path)
+
+    assert len(compilations) == 2
+    assert_matches(found.run({"x": BIG})["y"], np.tanh(-BIG * BIG))
+
+
+def test_a_large_artefact_that_was_damaged_is_compiled_again(folder, compilations):
+    gpucomp.compile(scaled(BIG, rows=1 << 17))
+    (entry,) = models_in(folder)
+    (path,) = (path for path in entry.paths if path.suffix == ".gpuc")
+    status, content = os.stat(path), path.read_bytes()
+    at = content.index(BIG[100:140].tobytes())
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(bytes(160))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    found = gpucomp.compile(scaled(BIG, rows=1 << 17))
+
+    assert len(compilations) == 2
+    assert_matches(found.run({"x": BIG})["y"], np.tanh(BIG * BIG))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpucomp.errors import UsageError, quote
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.tuning.space import Candidates
 
 NEAR = 1.1  # a point is fast if its time is at most this many times the best

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +13,7 @@ from gpucomp.frontend.onnx.loader import Source, load_open, read
 from gpucomp.frontend.onnx.open_shapes import open_shapes
 from gpucomp.ir.dims import has_dims
 from gpucomp.ir.traces import given_sizes, no_open_sizes, sizes_in
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.executable import Executable
 
 if TYPE_CHECKING:

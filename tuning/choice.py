@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.tuning.measure import interval, interval_of_processes
 from gpucomp.tuning.study import SEED, Study
 from gpucomp.tuning.tasks import Candidate

@@ -9,9 +9,10 @@ Other parameters are used as they are, and values that a family derives from a s
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from gpucomp.lazy_dataclass import dataclass
 
 WIDE = 3.0  # a parameter whose largest value is at least this many times its smallest is a size, else a switch
 MANY = 5  # levels from which on the power of two in a value is a feature of its own

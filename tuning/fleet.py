@@ -21,7 +21,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpucomp.errors import DeviceError
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.tuning import messages
 from gpucomp.tuning.messages import Arrays, Message
 from gpucomp.tuning.network import PORT, SILENT_S, Address, Certificates, distributed, security

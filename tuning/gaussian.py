@@ -9,11 +9,12 @@ fit's scales, so a few steps are enough.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
+
+from gpucomp.lazy_dataclass import dataclass
 
 TARGETS = ("log", "rank")  # what the regression predicts, see ``normalised``
 ROOT5 = math.sqrt(5)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ipaddress
 import logging
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from gpucomp.errors import DeviceError, UsageError, quote
 from gpucomp.extras import install
+from gpucomp.lazy_dataclass import dataclass
 
 PORT = 8786
 CERTIFICATES = "certificates=Certificates(authority, certificate, key)"

@@ -11,13 +11,14 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from gpucomp.errors import UsageError, quote
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.schedule import records
 from gpucomp.tuning.space import Candidates
 

@@ -21,12 +21,13 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gpucomp.errors import RecordError, quote
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.refusal import Refusal
 from gpucomp.schedule import records
 from gpucomp.schedule.engine_hash import engine_hash

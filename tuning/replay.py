@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from gpucomp.errors import UsageError, several
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.tuning.analysis import alone
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.recorded import Recorded

@@ -7,7 +7,6 @@ with inputs, poisoned outputs and a band of known bytes around each buffer, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from gpucomp.ir.types import U8, TensorType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes.pack_weights import Packed, packed_constant
 from gpucomp.kernel.source import KernelSource
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.planning import Rendered, compiled_kernel
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.space import Family

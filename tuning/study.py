@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from gpucomp.errors import DeviceError, GpucompError, RecordError
 from gpucomp.kernel.passes.pack_weights import Packed, packed_constant
 from gpucomp.kernel.source import KernelSource
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Record, ratio_of, source_hash
 from gpucomp.tuning import messages

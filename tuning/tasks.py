@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,7 @@ from gpucomp.kernel.passes.pack_weights import Packed
 from gpucomp.kernel.sizes import Sizes
 from gpucomp.kernel.source import KernelSource, statements
 from gpucomp.kernel.step import KernelStep, with_counts
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.lowering import scheduled
 from gpucomp.schedule.analytic import operations
 from gpucomp.schedule.choose import Choice, choose

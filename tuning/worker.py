@@ -15,7 +15,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy as np
 from gpucomp import targets
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceLostError, GpucompError
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.tuning import devices, measure, messages
 from gpucomp.tuning.checks import RUNS, VERSION, error_of, run_checked
 from gpucomp.tuning.messages import Arrays, Message

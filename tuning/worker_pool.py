@@ -16,13 +16,14 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from gpucomp.errors import DeviceError, GpucompError
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.tuning import messages
 from gpucomp.tuning.measure import Patience
 from gpucomp.tuning.messages import Arrays, Message

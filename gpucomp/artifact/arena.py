@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from gpucomp.lazy_dataclass import dataclass
 
 REPAIRS = 24  # orders tried after the fixed ones; each first places the blocks that were too high before
 MOVES = 400  # orders tried after that, each with one block moved forward

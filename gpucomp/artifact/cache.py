@@ -13,14 +13,15 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from gpucomp.lazy_dataclass import dataclass
 
 MAX_ENTRY = 2 << 30  # bytes
 ABANDONED = 3600  # seconds after which a file that was never renamed belongs to a process that was killed
 BLOCK = 4096  # bytes that the smallest file takes on most disks
 DIGEST = hashlib.sha256().digest_size
-KINDS = ("exports", "kernels", "models")
+KINDS = ("exports", "kernels", "models", "notes")
 
 
 @dataclass(frozen=True)

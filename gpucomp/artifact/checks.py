@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpucomp.artifact.plan import INPUT, OUTPUT, TEMP, Plan
 from gpucomp.errors import ArtifactError
 from gpucomp.ir.types import NAMED
+from gpucomp.lazy_dataclass import dataclass
 
 CHECKS = "checks.bin"  # among the binaries of a model
 MAGIC = b"GPCHECK1"

@@ -18,11 +18,11 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from gpucomp.errors import ArtifactError, quote
+from gpucomp.lazy_dataclass import dataclass
 
 Bytes = bytes | bytearray | memoryview
 

@@ -11,10 +11,10 @@ import mmap
 import platform
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from gpucomp.artifact.relocations import GOT, MACHINES, SIZES, apply
 from gpucomp.errors import ArtifactError, DeviceError
+from gpucomp.lazy_dataclass import dataclass
 
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")

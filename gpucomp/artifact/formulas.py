@@ -7,11 +7,11 @@ This module needs nothing but the standard library.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from gpucomp.errors import ArtifactError
+from gpucomp.lazy_dataclass import dataclass
 
 LARGEST = (1 << 63) - 1
 MOST_DIMS = 1_000

@@ -6,7 +6,6 @@ Files are not trusted. What is right at every size is checked here, once; ``Open
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -21,6 +20,7 @@ from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.extremes import largest, smallest
 from gpucomp.ir.size import Size, quotient, size_of
 from gpucomp.ir.types import STRING
+from gpucomp.lazy_dataclass import dataclass
 
 FIELDS = {"dims", "steps", "conditions", "orders", "alignment", "outputs", "choices"}
 MOST_TERMS = 100  # of an output's extent that is written as a formula again

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, chain
 from operator import itemgetter
@@ -19,6 +19,7 @@ from gpucomp.artifact.plan import Buffer, CompiledKernel, Plan, Repeat
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.ir.run_numbers import SIZE, number_of
 from gpucomp.ir.types import NAMED
+from gpucomp.lazy_dataclass import dataclass
 
 OPPOSITES = {"==": "!=", "<": ">=", "<=": ">"}  # relations of a number to 0
 MOST_BYTES = 1 << 48  # of a buffer, and of the arena

@@ -6,10 +6,11 @@ This module needs nothing but numpy, because loading a compiled model must not i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.ir.state import State
+from gpucomp.lazy_dataclass import dataclass
 
 # families that do fewer than are counted, which are those of the convolution
 FEWER_OPERATIONS = ("contraction/winograd",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import click
@@ -29,6 +29,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote, several
 from gpucomp.frontend import onnx as frontend
 from gpucomp.frontend.onnx.loader import read_whole
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.inputs import TensorSpec
 

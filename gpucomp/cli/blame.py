@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from gpucomp.kernel.interpreter import run_steps, update
 from gpucomp.kernel.passes.precision import KernelStorage
 from gpucomp.kernel.repeat import apart
 from gpucomp.kernel.step import BETWEEN, KernelStep, Step
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.lowering import wanted_passes as wanted_kernel_passes
 from gpucomp.ops.interpreter import evaluate, interpret
 from gpucomp.planning import make_plan

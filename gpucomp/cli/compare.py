@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from gpucomp.errors import AccuracyError, DeviceError, UsageError, quote
 from gpucomp.extras import install
+from gpucomp.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import onnx

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from gpucomp.cli import compare
+from gpucomp.lazy_dataclass import dataclass
 
 MOST_TESTS = 400  # models tried while cutting
 RANDOM = {

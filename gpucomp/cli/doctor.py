@@ -11,7 +11,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import gpucomp
@@ -20,6 +20,7 @@ from gpucomp.device import hip
 from gpucomp.device.processor import model_name, tiles_refused
 from gpucomp.errors import DeviceError
 from gpucomp.extras import COMMAND_LINE, COMPILER, EXTRAS, RUNTIME, compiler_is_here, install
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.targets.opencl import too_old
 
 ALTERNATIVES = {"cuda13": "cuda12", "cuda12": "cuda13"}  # one of the two is enough, and both together do not work

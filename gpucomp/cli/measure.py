@@ -8,7 +8,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from gpucomp import __version__
 from gpucomp.device.processor import model_name
 from gpucomp.errors import DeviceError, several
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.inputs import TensorSpec
 
 UNSTABLE = 0.025

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import click
 from gpucomp import config
 from gpucomp.cli.compare import ABSOLUTE
 from gpucomp.ir.precision import PRECISIONS, STATES_PRECISIONS
+from gpucomp.lazy_dataclass import dataclass
 
 TARGET_HELP = (
     "What to compile for: cpu[:PROCESSOR], opencl[:NAME] (pocl, generic, mali, mali-g78, amd, gfx90a, or a part of a device's "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
@@ -18,6 +18,7 @@ from rich.table import Table
 from gpucomp.artifact.plan import FEWER_OPERATIONS
 from gpucomp.cli.show import counted
 from gpucomp.errors import several
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.kernel_info import KernelInfo
 

@@ -10,10 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 from gpucomp.errors import plain
+from gpucomp.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from rich.text import Text

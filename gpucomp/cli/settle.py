@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -18,6 +17,7 @@ from gpucomp.errors import DeviceError, GpucompError, quote, several
 from gpucomp.frontend.onnx.loader import load
 from gpucomp.ir.graph import Constant, Graph, Input, Value, constant, input_value
 from gpucomp.ir.types import BF16, F16, F32, F64, TensorType
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.ops.interpreter import interpret
 from gpucomp.refusal import Refusal
 

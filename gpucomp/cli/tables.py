@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ import click
 
 from gpucomp.errors import UsageError
 from gpucomp.files import write
+from gpucomp.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import rich.table

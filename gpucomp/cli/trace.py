@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from gpucomp.cli.measure import Latency
 from gpucomp.errors import quote, several
 from gpucomp.ir import traces
 from gpucomp.ir.dim import Dim
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.inputs import TensorSpec, random_inputs
 

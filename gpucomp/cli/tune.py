@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -34,6 +34,7 @@ from gpucomp.cli.tuned import as_json, line, planned, result
 from gpucomp.errors import UsageError, plain, quote, several
 from gpucomp.files import write
 from gpucomp.ir.precision import PRECISIONS
+from gpucomp.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -24,9 +24,10 @@ No sheet says what memory delivers. A row has the sheet's figure times the share
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpucomp.device.device import AMD, CUDA, MIB, OPENCL, Device, Losses
+from gpucomp.lazy_dataclass import dataclass
 
 # shares of the sheet's bandwidth that copies and narrow products reach (PM: bench/results/measured.md, memory)
 HBM = 0.83  # A100 80 GB 1659 of 2039, H100 2797 of 3352; of 40 GB A100 0.81 to 0.85, of V100 0.87 to 0.9

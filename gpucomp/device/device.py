@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from gpucomp.errors import UsageError, quote
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from gpucomp.errors import DeviceError
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass

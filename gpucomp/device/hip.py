@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from gpucomp import config
 from gpucomp.device import forks
 from gpucomp.errors import DeviceError
+from gpucomp.lazy_dataclass import dataclass
 
 LIBRARY = "libamdhip64.so"
 VERSIONS = range(9, 4, -1)  # of the ABI, by which the library is named; ROCm 5, 6 and 7 have those numbers

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from gpucomp.device.limits import Core, Limits
 from gpucomp.errors import DeviceError
+from gpucomp.lazy_dataclass import dataclass
 
 X86_64_V2 = frozenset({"sse4.1"})
 X86_64_V3 = X86_64_V2 | {"avx", "avx2", "f16c", "fma"}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpucomp.device.lockstep import least, most
+from gpucomp.lazy_dataclass import dataclass
 
 HEAD_LIMIT = 256  # widest head: attention engines keep a whole row of it in registers or shared memory
 

@@ -8,7 +8,6 @@ zeros, so that one compilation serves every smaller count.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from gpucomp.expr.printer import format_expr
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, input_value
 from gpucomp.ir.types import TensorType
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.ops.interpreter import work
 
 PART_WORK = 1 << 22  # elements (``interpreter.work``): the least total work that is worth a compilation

@@ -16,7 +16,7 @@ import hashlib
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +33,7 @@ from gpucomp.frontend.onnx.open_shapes import declared_outputs
 from gpucomp.ir.graph import MAX_RANK, Constant, Graph, Input, Node, Value, topological
 from gpucomp.ir.printer import format_graph
 from gpucomp.ir.types import TensorType
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.host import UNFIT
 from gpucomp.runtime.inputs import TensorSpec, gathered
 

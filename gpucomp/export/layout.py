@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -13,6 +13,7 @@ from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT,
 from gpucomp.export.sizes import OpenParts, is_open
 from gpucomp.export.states import StateRow
 from gpucomp.ir.types import NAMED
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.estimates import Costs
 from gpucomp.runtime.repeats import loop_of
 

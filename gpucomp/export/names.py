@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gpucomp.errors import quote, wrong_argument
 from gpucomp.ir.types import NAMED
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.inputs import TensorSpec
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")

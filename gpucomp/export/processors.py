@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.isa import TILES, X86_64, Isa, isa_of
+from gpucomp.lazy_dataclass import dataclass
 
 # Where cpuid tells an x86 feature: the C variable, and the bit (Intel's manual 325462, volume 2A, CPUID; AMD's 24594, appendix E)
 CPUID = {

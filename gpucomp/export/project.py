@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from gpucomp.ir.types import NAMED
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.render import environment
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import TensorSpec

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from gpucomp.device.isa import isa_of
 from gpucomp.errors import UsageError
 from gpucomp.export.layout import ALIGNMENT
 from gpucomp.ir.dim import Dim
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import TensorSpec, random_inputs

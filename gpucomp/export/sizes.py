@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from gpucomp.artifact.formulas import LARGEST
@@ -13,6 +12,7 @@ from gpucomp.export.numbers import Numbers
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.run_numbers import MAGIC, SHIFT, SIZE
 from gpucomp.ir.types import NAMED
+from gpucomp.lazy_dataclass import dataclass
 
 KINDS = {SIZE: "A_SIZE", MAGIC: "A_MAGIC", SHIFT: "A_SHIFT"}
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from gpucomp.artifact.plan import Buffer, Plan
 from gpucomp.ir.state import State
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

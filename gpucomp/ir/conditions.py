@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 
 from gpucomp.ir.polynomial import Atom, Exact, Interval, Symbol, Terms, narrowing
 from gpucomp.ir.size import Operand, Quotient, Size, assumed, holds, made, names_in, same, value_at
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import cycle
 
 from gpucomp.errors import InputError, UsageError, plain, quote, several
 from gpucomp.ir.dim import Dim
+from gpucomp.lazy_dataclass import dataclass
 
 Extent = int | Dim
 Sizes = Mapping[str, int]  # of a run, by the names of the dimensions

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from gpucomp.errors import ShapeError, quote
 from gpucomp.ir.size import Size, hint, is_assuming
 from gpucomp.ir.state import State
 from gpucomp.ir.types import DType, TensorType, type_of
+from gpucomp.lazy_dataclass import dataclass
 
 MAX_RANK = 32  # the largest rank that all of numpy's functions support
 

@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from gpucomp import config
 from gpucomp.errors import VerifyError
 from gpucomp.ir.printer import Namer
+from gpucomp.lazy_dataclass import dataclass
 
 P = TypeVar("P")
 

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Protocol, cast
 
 from gpucomp.errors import quote
+from gpucomp.lazy_dataclass import dataclass
 
 Exact = int | Fraction
 Interval = tuple[Exact, Exact]

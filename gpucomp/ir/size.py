@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Protocol, Union, cast
@@ -41,6 +40,7 @@ from gpucomp.ir.polynomial import (
     text_of,
     without,
 )
+from gpucomp.lazy_dataclass import dataclass
 
 Operand = Union["Size", Exact]
 MOST_ATOMS = 2000  # of a formula

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from gpucomp.ir.size import Size, same_shape
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal, Protocol, Self
 
 from gpucomp.expr.core import Expr, Hole, Var
 from gpucomp.expr.printer import format_expr
 from gpucomp.ir.types import DType
+from gpucomp.lazy_dataclass import dataclass
 
 
 class Count(Protocol):

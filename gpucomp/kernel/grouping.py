@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gpucomp import ops
 from gpucomp.device.target import Target
@@ -42,6 +42,7 @@ from gpucomp.ir.graph import Constant, Graph, Input, Node, Sizes, Value
 from gpucomp.ir.size import hint, is_one, is_zero, same, same_shape
 from gpucomp.ir.types import I8, I32, STRING, U8
 from gpucomp.kernel.recognise_scatter import scatter_of
+from gpucomp.lazy_dataclass import dataclass
 
 MAX_STORES = 3  # results that one kernel may write
 MAX_PARAMS = 48  # pointers that one kernel may take: OpenCL guarantees 1024 bytes of arguments

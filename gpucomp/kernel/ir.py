@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeGuard
 
@@ -29,6 +28,7 @@ from gpucomp.kernel.body import (
     TileTransform,
     Window,
 )
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gpucomp.device.limits import HEAD_LIMIT
@@ -55,6 +54,7 @@ from gpucomp.kernel import (
 )
 from gpucomp.kernel.recognise_scatter import scatter_of
 from gpucomp.kernel.rename import canonical, rename
+from gpucomp.lazy_dataclass import dataclass
 
 SHORT_ROW = 7  # elements that are too few for lanes
 WINDOW_LIMIT = 1024  # most points of a pooling window

@@ -11,7 +11,6 @@ finds its element.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gpucomp.expr.core import (
     REDUCTIONS,
@@ -36,6 +35,7 @@ from gpucomp.expr.simplify import flatten, simplify
 from gpucomp.ir.size import is_zero
 from gpucomp.ir.types import BOOL, I64, DType
 from gpucomp.kernel import Scatter
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gpucomp.ir.run_numbers import MAGIC, SHIFT, SIZE, number_of
 from gpucomp.ir.size import Size, same, value_at
+from gpucomp.lazy_dataclass import dataclass
 
 __all__ = ["MAGIC", "SHIFT", "SIZE", "RunSize", "number_of"]
 

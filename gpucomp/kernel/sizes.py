@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self, dataclass_transform
+
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.run_sizes import RunSize
+from gpucomp.lazy_dataclass import dataclass
 
 COMMENTS = ("//", ";")  # how comment lines begin in C and in LLVM IR
 SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "hip": ".hip", "llvm": ".ll"}  # by language

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpucomp.expr.core import Expr, Load, load, transform
 from gpucomp.ir.graph import Value
@@ -11,6 +11,7 @@ from gpucomp.ir.types import TensorType
 from gpucomp.kernel.body import Contraction, RowStatistics, Store
 from gpucomp.kernel.ir import Body, K, Kernel
 from gpucomp.kernel.step import KernelStep
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeGuard
 
 from gpucomp.ir.graph import Node, Op, Value
 from gpucomp.kernel.ir import B, K, Kernel, is_kernel_of
+from gpucomp.lazy_dataclass import dataclass
 
 BETWEEN = Op("Between", lambda *, type: type)  # a value that a pass puts between two kernels; no graph has it
 

@@ -11,11 +11,11 @@ import gzip
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpucomp.errors import UsageError
 from gpucomp.kernel_bench.operations import Attend, Conv, Gemm, Operation, Rows
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.targets.by_name import target_of
 
 Row = Mapping[str, str]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +13,7 @@ import numpy as np
 from gpucomp.device.target import Target
 from gpucomp.kernel_bench.models import constants
 from gpucomp.kernel_bench.specs import Spec
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.ceilings import Ceilings
 
 Flush = Callable[[], object]

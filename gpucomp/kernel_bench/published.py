@@ -10,7 +10,6 @@ import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpucomp.device.target import Target
@@ -18,6 +17,7 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.kernel_bench.formats import FORMATS, Measured, Table, format_of, load
 from gpucomp.kernel_bench.operations import Attend, Conv, Gemm
 from gpucomp.kernel_bench.specs import BINARY, Spec, spec_of
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.targets.by_name import target_of
 
 SUFFIXES = (".csv", ".csv.gz")

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from gpucomp.kernel_bench.models import model
 from gpucomp.kernel_bench.problem import Called, Flush, Problem, Ready
 from gpucomp.kernel_bench.reference import in_f64, operands
 from gpucomp.kernel_bench.specs import Spec, in_whole_numbers, nbytes, operations, spec_of
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.ceilings import Ceilings, together
 

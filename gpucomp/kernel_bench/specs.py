@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpucomp.errors import UsageError, quote, several
+from gpucomp.lazy_dataclass import dataclass
 
 MOST_DIGITS = 9  # of a parameter
 MOST_ELEMENTS = 1 << 31  # of a tensor: 8 GB in f32

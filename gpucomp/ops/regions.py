@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from gpucomp.ir.types import TensorType
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.ops.indexing import clamped_array
 from gpucomp.ops.registry import op
 from gpucomp.ops.sampling import RoiAlign

@@ -7,7 +7,6 @@ remainder are index arithmetic; only the weights, remainder / d, are floating po
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -29,6 +28,7 @@ from gpucomp.expr.core import (
 )
 from gpucomp.ir.size import Size, hint, same
 from gpucomp.ir.types import F32, DType, TensorType
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.ops.registry import compute_type, expect, op
 
 MODES = ("nearest", "linear", "cubic")

@@ -8,11 +8,11 @@ boxes, not on the number of pairs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpucomp.ir.types import F32, I64, TensorType
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.ops.registry import op
 
 FIRST_BLOCK, MOST_BLOCK = 64, 2048  # candidates per block; blocks double in size

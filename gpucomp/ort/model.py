@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto, helper
 
 from gpucomp.ir.dim import Dim
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.inputs import TensorSpec
 
 # names of element types in onnxruntime's texts, by ONNX's numbers

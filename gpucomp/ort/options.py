@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakSet
 
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.ort.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from gpucomp.ort.exceptions import NotImplemented as NotHere
 from gpucomp.ort.exceptions import error

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import cycle
 
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.report.page import COLOURS, shown
 
 WIDTH, HEIGHT = 420, 280

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpucomp.compiler import Lowered
 from gpucomp.device.device import Device
@@ -11,6 +11,7 @@ from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.engines import engines_of
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.planning import Rendered
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import floor_us

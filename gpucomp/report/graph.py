@@ -6,7 +6,7 @@ It has pan and search, and loads nothing. Nodes of the model that no kernel comp
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from gpucomp.compiler import Lowered
@@ -14,6 +14,7 @@ from gpucomp.errors import several
 from gpucomp.frontend.onnx.loader import Named
 from gpucomp.ir.graph import Constant, Node, Value
 from gpucomp.kernel.step import HostStep, KernelStep, RepeatStep, Step
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.report import page
 from gpucomp.report.journey import Journey
 from gpucomp.report.layered import layout

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value
 from gpucomp.kernel.step import HostStep, Step
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.schedule.scheduled import Program, Scheduled
 
 DEEPEST = 40  # the longest path searched from a replaced node to the operands of its replacement

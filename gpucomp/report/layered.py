@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
+
+from gpucomp.lazy_dataclass import dataclass
 
 GAP, BETWEEN = 26.0, 46.0  # pixels between boxes of a layer, and between layers
 FAR = 24  # edges over more layers are not drawn: hundreds of parallel lines say nothing

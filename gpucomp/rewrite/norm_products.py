@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from gpucomp import ops
 from gpucomp.ir.graph import Graph, Node, Value, constant
 from gpucomp.ir.size import Size, below, same, same_shape
 from gpucomp.ir.types import F32
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.rewrite.match import along_axis, is_constant
 from gpucomp.rewrite.rounding import HALF_STEP, ROUNDED, Rounding, Storage, Stored
 from gpucomp.rewrite.rule import substitute

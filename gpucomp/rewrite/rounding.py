@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from gpucomp.ir.graph import Graph, Node, Op, Value
 from gpucomp.ir.types import BF16
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ them.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Graph, Node, Value, constant
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.rewrite.match import UNARY, along_axis, is_constant
 from gpucomp.rewrite.rule import substitute
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 
 from gpucomp.artifact.elf import Image
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.native import Table, aligned
 
 COPIES = tuple(1 << k for k in (16, 18, 20, 22, 24, 26))  # bytes read and written by all threads together

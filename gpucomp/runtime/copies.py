@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
+
+from gpucomp.lazy_dataclass import dataclass
 
 TO_DEVICE, FROM_DEVICE, ON_DEVICE = "host to device", "device to host", "device to device"
 WAYS = (TO_DEVICE, FROM_DEVICE, ON_DEVICE)

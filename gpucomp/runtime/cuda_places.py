@@ -6,7 +6,6 @@ import math
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from gpucomp.artifact.plan import INPUT, OUTPUT, Plan
 from gpucomp.device import forks
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import NAMED, STRING
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.copies import Copies
 from gpucomp.runtime.cuda_driver import Driver, DriverCallError
 from gpucomp.runtime.host import Strings

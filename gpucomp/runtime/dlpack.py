@@ -6,11 +6,12 @@ import ctypes
 import math
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from gpucomp.lazy_dataclass import dataclass
 
 ROCM = 10  # kDLROCM
 NEW, USED = b"dltensor", b"used_dltensor"

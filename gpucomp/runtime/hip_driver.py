@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpucomp.device import forks
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.cuda_driver import Driver, DriverCallError, PreparedLaunch
 
 POINTER, SIZE, INT, UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint

@@ -6,7 +6,6 @@ import importlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +16,7 @@ from gpucomp.extras import install
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import Extent
 from gpucomp.ir.types import DTYPES, NAMED, STRING, TensorType
+from gpucomp.lazy_dataclass import dataclass
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_./:-]{1,80}")
 _EXPORT_ERRORS = (

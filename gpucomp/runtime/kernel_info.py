@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gpucomp.artifact.plan import Plan
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

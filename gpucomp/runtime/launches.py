@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +12,7 @@ from gpucomp.artifact.elf import Image
 from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import INPUT, NUMBERS, OUTPUT, TEMP, Launch, Plan, Repeat
 from gpucomp.device import processor
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.estimates import Costs
 from gpucomp.runtime.native import Table, address_of
 from gpucomp.runtime.repeats import Loop, LoopTable, loop_of

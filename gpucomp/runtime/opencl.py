@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +19,7 @@ from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import NAMED
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.host import Strings, bytes_of, check_host, numbers_of, run_host
 from gpucomp.runtime.opencl_arrays import (

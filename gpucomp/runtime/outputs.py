@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpucomp.errors import InputError, quote
 from gpucomp.ir.types import STRING
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.inputs import CPU_MEMORY, GPUS, TensorSpec, as_array, device_view, fits, of_pyopencl, opencl_arrays
 
 ROCM = 10  # kDLROCM

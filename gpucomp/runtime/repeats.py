@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpucomp.artifact.plan import Plan, Repeat
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.native import address_of
 

@@ -7,10 +7,10 @@ places on another one, in place, stays on it; the plan's offsets show this.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gpucomp.artifact.plan import TEMP, Plan
 from gpucomp.errors import ArtifactError
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

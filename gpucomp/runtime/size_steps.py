@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from gpucomp.ir import size_steps as op
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.run_numbers import SHIFT, SIZE
 from gpucomp.ir.types import NAMED, STRING
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.estimates import MULTIPLY_ADDS_A_NS
 from gpucomp.runtime.inputs import TensorSpec
 from gpucomp.runtime.launches import Rows

@@ -14,10 +14,11 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from gpucomp.errors import GpucompError, UsageError, quote
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.executable import Executable
 
 MODES = ("never", "declared", "background")

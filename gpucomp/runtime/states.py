@@ -8,7 +8,6 @@ stops halfway leaves them as they were, unless it updates one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from gpucomp.errors import InputError, UsageError, quote, several
 from gpucomp.ir.state import State
 from gpucomp.ir.types import BF16, F16, NAMED
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.inputs import TensorSpec, fits
 
 if TYPE_CHECKING:

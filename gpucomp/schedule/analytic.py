@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from gpucomp.kernel import (
     Window,
 )
 from gpucomp.kernel.passes.narrow_integers import as_byte
+from gpucomp.lazy_dataclass import dataclass
 
 Number = Any  # a float, or an array with an entry for each kernel
 # kernels like this one for whose constants a cache must have room, or it keeps none. It describes how aiconfigurator's runs

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpucomp.device.device import Device, typical
 from gpucomp.device.limits import Limits
@@ -36,6 +36,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.example import example_of
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.sizes import Sizes
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.refusal import Refusal
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand

@@ -10,7 +10,7 @@ may have fewer; its work-groups then share their units with fewer others. Consta
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from gpucomp.device.device import Device
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.schedule.analytic import Demand, Number, bytes_us, demand
 from gpucomp.schedule.space import WARP, Work
 

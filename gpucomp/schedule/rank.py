@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +16,7 @@ from gpucomp.device.lockstep import array, lockstep
 from gpucomp.errors import ScheduleError
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.sizes import Sizes
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.schedule import points
 from gpucomp.schedule.analytic import Demand, demand
 from gpucomp.schedule.model import Launch, Terms, predict

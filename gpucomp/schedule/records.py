@@ -14,7 +14,7 @@ import stat
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import cache, cached_property
 from importlib import resources
@@ -25,6 +25,7 @@ from gpucomp import config
 from gpucomp.device.target import Target
 from gpucomp.errors import RecordError, UsageError, quote
 from gpucomp.kernel.source import statements
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.refusal import Refusal
 
 SCHEMA = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpucomp.errors import VerifyError
 from gpucomp.ir.graph import Value
@@ -13,6 +13,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes.pack_weights import Packed, pack, packed_step
 from gpucomp.kernel.step import HostStep, KernelStep
 from gpucomp.kernel.verify import kernel_faults
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.schedule.choose import Choice
 
 

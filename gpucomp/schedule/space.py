@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
@@ -18,6 +18,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.ir import K
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.sizes import Param, Sizes, Tunables
+from gpucomp.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -22,6 +22,7 @@ from gpucomp.ir.example import exemplified
 from gpucomp.ir.size import Size, hint, is_zero
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.example import example_of, has_sizes
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.choose import Choice

@@ -6,7 +6,6 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -14,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from gpucomp.errors import ServingError, several
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.serving.limits import JSON_STEP
 
 TEXT_LENGTH = 4  # bytes before each text that say how long it is

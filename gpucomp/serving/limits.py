@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from gpucomp.lazy_dataclass import dataclass
 
 RANK = 32  # of a tensor
 EXTENT = (1 << 31) - 1  # of one dimension

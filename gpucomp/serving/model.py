@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpucomp import loading
 from gpucomp.errors import InputError, ServingError, UsageError, quote
 from gpucomp.ir.dim import Dim
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
 from gpucomp.errors import ServingError, quote, several
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.serving import limits
 from gpucomp.serving.datatypes import DATATYPES, Datatype, from_binary, from_json, refused, to_binary, to_json
 

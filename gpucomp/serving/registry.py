@@ -8,11 +8,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpucomp.errors import GpucompError, ServingError, internal_error, quote
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.refusal import Refusal
 from gpucomp.serving.bugs import Bugs
 from gpucomp.serving.limits import Limits

@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
 from gpucomp.errors import ServingError, UsageError, quote
 from gpucomp.ir.dim import Dim
+from gpucomp.lazy_dataclass import dataclass
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,255}")
 VERSION = re.compile(r"[1-9][0-9]{0,17}")

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from gpucomp.errors import (
     several,
 )
 from gpucomp.ir.dim import Dim
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.context import Context
 from gpucomp.runtime.pending import Pending
 from gpucomp.serving import limits

@@ -13,12 +13,13 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.kernel.source import KernelSource
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.targets import hip_text
 from gpucomp.targets.failure import build_failed
 

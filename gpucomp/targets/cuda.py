@@ -9,7 +9,7 @@ import importlib.util
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources as files
 from pathlib import Path
@@ -21,6 +21,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
 from gpucomp.extras import install
 from gpucomp.kernel.source import KernelSource
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from gpucomp.frontend.foreign.masks import fill_with_zeros, has_masks
 from gpucomp.frontend.foreign.own_code import digest
 from gpucomp.frontend.foreign.torch_exporter import LIFTED, to_onnx
 from gpucomp.ir.dim import ANY, MOST, Dim
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

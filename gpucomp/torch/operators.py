@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import fx
 
 from gpucomp.frontend.foreign.torch_exporter import LIFTED, pieces
 from gpucomp.frontend.foreign.translations import draws, leaves, operator_name, other_in_onnx, place_of
+from gpucomp.lazy_dataclass import dataclass
 
 KNOWN = {
     torch.float32,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from torch import fx
 from torch._dynamo.utils import counters
 
 from gpucomp.errors import several
 from gpucomp.frontend.foreign.translations import place_of
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.runtime.executable import Executable
 from gpucomp.torch.operators import Missing
 

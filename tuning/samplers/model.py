@@ -14,12 +14,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from optuna import Study
 from optuna.trial import FrozenTrial
 
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.tuning import gaussian
 from gpucomp.tuning.encoding import farthest_first
 from gpucomp.tuning.prior import Prior

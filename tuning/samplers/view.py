@@ -12,10 +12,10 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.tuning import gaussian
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.space import Candidates

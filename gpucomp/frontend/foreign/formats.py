@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpucomp.errors import UsageError, quote
 from gpucomp.extras import EXTRAS, install
+from gpucomp.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

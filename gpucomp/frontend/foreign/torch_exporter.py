@@ -11,7 +11,6 @@ import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from threading import Lock
 from typing import Any, NoReturn
@@ -23,6 +22,7 @@ from gpucomp.errors import DeviceError, UnsupportedError, quote
 from gpucomp.extras import install
 from gpucomp.frontend.foreign.decompositions import TABLE, TORCHS
 from gpucomp.frontend.foreign.translations import DRAWS_IF
+from gpucomp.lazy_dataclass import dataclass
 
 # what the exporter raises where a graph is beyond it; its passes were written for what its own tracer gives
 BEYOND_IT = (

@@ -6,7 +6,6 @@ If they are inputs or outputs of the model, each of their tensors is one: ``name
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from gpucomp.frontend.onnx import tensors
 from gpucomp.frontend.onnx.symbols import expect_array, extents
 from gpucomp.ir import Value, constant, dtype_of, input_value
 from gpucomp.ir.types import DType, MapsType, OptionalType, SequenceType, TensorType
+from gpucomp.lazy_dataclass import dataclass
 
 MAX_ELEMENTS = 4096  # the limit of unrolled loops, too
 

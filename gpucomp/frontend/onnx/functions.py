@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +14,7 @@ from gpucomp.frontend.onnx.translate import Site, becomes_objects, find_schema
 from gpucomp.ir import Value
 from gpucomp.ir.size import Size
 from gpucomp.ir.types import OptionalType, SequenceType
+from gpucomp.lazy_dataclass import dataclass
 
 MAX_DEPTH = 100
 MAX_NODES = 250_000  # nodes of a file

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from gpucomp.frontend.onnx.translate import (
 )
 from gpucomp.ir import Constant, Graph, Node, TensorType, Value, constant, counted, input_value, origin
 from gpucomp.ir.size import hint
+from gpucomp.lazy_dataclass import dataclass
 
 MAX_NODE_BYTES = 16 << 30  # bytes of one value
 MAX_LISTED = 1000  # problems collected before giving up

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.polynomial import NotPolynomial
 from gpucomp.ir.size import size_of
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.ops.registry import OPS
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
@@ -22,6 +22,7 @@ from gpucomp.frontend.onnx import tensors
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.ir import Value
 from gpucomp.ir import types as t
+from gpucomp.lazy_dataclass import dataclass
 
 OLDEST_OPSET = 1
 NEVER = 1 << 31  # an opset that will never exist

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, loads, reduces, substitute, transform
 from gpucomp.expr.simplify import simplify
@@ -20,6 +19,7 @@ from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.rename import canonical
 from gpucomp.kernel.splice import Splice
 from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.refusal import Refusal
 
 

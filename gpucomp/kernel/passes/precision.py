@@ -19,7 +19,7 @@ product that reads such a value multiplies in f32.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -37,6 +37,7 @@ from gpucomp.kernel.grouping import Policy
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import HostStep, KernelStep, Step
+from gpucomp.lazy_dataclass import dataclass
 from gpucomp.rewrite.rounding import Rounding, Stored
 
 NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Cast, Expr, Var, call, cast, load, loads, reduce, substitute, var
@@ -25,6 +25,7 @@ from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.splice import parameters
 from gpucomp.kernel.step import BETWEEN, KernelStep, Step, is_step_of
+from gpucomp.lazy_dataclass import dataclass
 
 # the cost of three kernels, besides the engines' estimates for the two products. In cycles of a core, measured on
 # Sapphire Rapids

@@ -7,7 +7,6 @@ have a leading axis for its directions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from gpucomp import ops
 from gpucomp.frontend.onnx.compose import (
@@ -28,6 +27,7 @@ from gpucomp.frontend.onnx.repeat import is_loop, repeat
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value
 from gpucomp.ir import types as t
+from gpucomp.lazy_dataclass import dataclass
 
 Activation = Callable[[Value], Value]  # those of the same name and numbers are equal
 State = tuple[Value, ...]

@@ -6,7 +6,7 @@ The converters of scikit-learn, LightGBM and XGBoost write them. trees.py evalua
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from gpucomp.frontend.onnx.tensors import PIECE, as_array
 from gpucomp.frontend.onnx.translate import Categorical, FloatList, IntList, translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir.types import F32, F64
+from gpucomp.lazy_dataclass import dataclass
 
 MODES = {f"BRANCH_{name}": k for k, name in enumerate(("LEQ", "LT", "GTE", "GT", "EQ", "NEQ"))}
 LEAF = "LEAF"

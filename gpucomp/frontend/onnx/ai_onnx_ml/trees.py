@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gpucomp import ops
@@ -14,6 +12,7 @@ from gpucomp.frontend.onnx.tensors import as_array
 from gpucomp.frontend.onnx.translate import IntList, translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir.types import F32
+from gpucomp.lazy_dataclass import dataclass
 
 MAX_LEVELS = 256
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)

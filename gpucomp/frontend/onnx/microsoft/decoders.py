@@ -6,7 +6,6 @@ Shapes: B sentences, S queries, P past keys, T keys in total, H heads of h eleme
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
@@ -31,6 +30,7 @@ from gpucomp.frontend.onnx.microsoft.common import MICROSOFT, expect_floats, exp
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant_value
 from gpucomp.ir import types as t
+from gpucomp.lazy_dataclass import dataclass
 
 # --- rotary embedding
 
