@@ -29,7 +29,7 @@ def _lazy_dataclass(
 ) -> Any:
     """A class decorator, to be used as that of ``dataclasses``."""
 
-    def decorate(cls: type) -> type:
+    def decorate(cls: type) -> Any:
         own = vars(cls).keys()  # a method that the class has itself stays
         cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise its signature, which takes long to find out
         has_hash = "__hash__" in own and not (vars(cls)["__hash__"] is None and "__eq__" in own)
