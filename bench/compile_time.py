@@ -5,12 +5,13 @@
     python -m bench.compile_time --peers onnxruntime,openvino        # after: python -m bench.cpu setup openvino
     python -m bench.compile_time mobilenet_v2 --passes               # milliseconds of every pass
 
-Each figure is of a fresh process. ``cold`` has an empty cache, ``kernels`` one that holds the machine code and not the model,
-``model`` one that holds the model. ``wall`` is seconds until the first result, ``cpu`` the processor seconds of the process and
-its helpers, ``again`` seconds of the same call once more in the same process, where everything is imported. ``stages`` are
-seconds between the compiler's own marks, as ``GPUCOMP_DEBUG=1`` prints them; ``render`` chooses schedules too, kernel by
-kernel, and on the CPU LLVM works beside it. A peer's time is that of its ``load`` in ``bench.cpu.worker``, which ends with the
-first run too; a peer that needs a converter has been given a converted model.
+Each figure is of a fresh process (``compile_time_child``) that finds its bytecode, as an installed package does. ``cold`` has an
+empty cache, ``kernels`` one that holds the machine code and not the model, ``model`` one that holds the model. ``wall`` is
+seconds until the first result, ``cpu`` the processor seconds of the process and its helpers, ``again`` seconds of the same call
+once more in the same process, where everything is imported. ``stages`` are seconds between the compiler's own marks, as
+``GPUCOMP_DEBUG=1`` prints them; ``render`` chooses schedules too, kernel by kernel, and on the CPU LLVM works beside it. A peer's
+time is that of its ``load`` in ``bench.cpu.worker``, which ends with the first run too; a peer that needs a converter has been
+given a converted model.
 
 The least of ``--rounds`` processes counts: what disturbs a process makes it slower. The engines take turns.
 """
@@ -21,12 +22,10 @@ import argparse
 import json
 import math
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,46 +36,10 @@ from bench.cpu import peers
 from bench.cpu.adapters import ENGINES, MODEL, PRECISION, TARGET
 from bench.cpu.compare import write_inputs
 from bench.cpu.peers import PeerError
-from bench.cpu.worker import read_inputs
 from bench.models import MODELS, build, inputs
 from bench.options import add_shared, parser_of
 
 STATES = ("cold", "kernels", "model")
-
-
-def child(folder: Path, target: str, passes: bool) -> dict[str, Any]:
-    """Compile the model in ``folder`` and run it once, in this process; what that took."""
-    given = read_inputs(folder)
-    begin = time.perf_counter()
-    import gpucomp
-    from gpucomp.stages import Stages
-
-    imported = time.perf_counter()
-    stages = Stages()
-    each: dict[str, float] = {}
-
-    def note(record: Any) -> None:
-        each[record.name] = each.get(record.name, 0.0) + record.ms
-
-    exe = gpucomp.compile(folder / MODEL, target=target, progress=stages, observer=note if passes else None)
-    found, compiled = stages.until_now(), time.perf_counter()
-    exe.run(given)
-    ran = time.perf_counter()
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    first = "import compiler" if len(found) > 1 else "cache"
-    named = {first if stage.name == "start" else stage.name: stage for stage in found}
-    answer = {
-        "wall": ran - begin,
-        "cpu": sum(one.ru_utime + one.ru_stime for one in used),
-        "peak_mb": used[0].ru_maxrss / 1024,
-        "kernels": len(exe.plan.launches),
-        "stages": {"import": imported - begin, **{k: s.wall for k, s in named.items()}, "first run": ran - compiled},
-        "stages_cpu": {name: stage.cpu for name, stage in named.items()},
-        "passes": each,
-    }
-    begin = time.perf_counter()
-    gpucomp.compile(folder / MODEL, target=target)
-    return answer | {"again": time.perf_counter() - begin}
 
 
 def ours(folder: Path, state: str, target: str, timeout: float, *, passes: bool = False) -> dict[str, Any]:
@@ -86,17 +49,10 @@ def ours(folder: Path, state: str, target: str, timeout: float, *, passes: bool 
         shutil.rmtree(kept, ignore_errors=True)
     if state == "kernels":
         shutil.rmtree(kept / "models", ignore_errors=True)
-    command = [
-        "env",
-        f"GPUCOMP_CACHE={kept}",
-        sys.executable,
-        "-m",
-        "bench.compile_time",
-        "--child",
-        str(folder),
-    ]
+    # an installed package has its bytecode: without it, each process would compile the sources of gpucomp and of no peer
+    command = ["env", "-u", "PYTHONDONTWRITEBYTECODE", f"GPUCOMP_CACHE={kept}", sys.executable]
     done = subprocess.run(
-        [*command, "--target", target, *(["--passes"] if passes else [])],
+        [*command, "-m", "bench.compile_time_child", str(folder), target, *(["--passes"] if passes else [])],
         cwd=peers.ROOT,
         capture_output=True,
         text=True,
@@ -208,11 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--venvs", type=Path, default=peers.VENVS, metavar="DIR", help="folder of the peers' environments"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to this file, as JSON")
-    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.child:
-        print(json.dumps(child(options.child, options.target, options.passes)))
-        return 0
     options.peers = [name for name in options.peers.split(",") if name]
     if unknown := sorted(set(options.peers) - (ENGINES.keys() - {"gpucomp"})):
         parser.error(f"no peer {unknown[0]!r}: one of {', '.join(sorted(ENGINES.keys() - {'gpucomp'}))} expected")

@@ -13,10 +13,9 @@ from gpucomp.frontend.foreign.convert import as_onnx
 from gpucomp.garbage import seldom_collected
 from gpucomp.ir.dims import has_dims
 from gpucomp.ir.traces import given_sizes, no_open_sizes
+from gpucomp.loading import of_any_shape
 from gpucomp.model_cache import ModelCache, entry_for
-from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
-from gpucomp.runtime.specialise import require_specialise
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -74,7 +73,10 @@ def compile(
     if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for bad records.
     """
     onnx_model, shapes = as_onnx(model, shapes)
-    require_specialise(specialise, specialise_for, has_dims(shapes))
+    if (specialise, specialise_for) != ("never", ()):
+        from gpucomp.runtime.specialise import require_specialise  # what is given, is given seldom
+
+        require_specialise(specialise, specialise_for, has_dims(shapes))
     kept = _states(states, states_precision, specialise != "never" or bool(specialise_for))
     how: dict[str, Any] = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32}
     declared = _declared(specialise_for, shapes_from, has_dims(shapes)) | kept
@@ -85,8 +87,8 @@ def compile(
         exe = _compiled(
             onnx_model, entry, {**how, "shapes": shapes, "progress": progress, "observer": observer, **declared}
         )
-    if isinstance(exe, AnyShapeExecutable):
-        exe.specialise(background=specialise == "background")
+    if (open_exe := of_any_shape(exe)) is not None:
+        open_exe.specialise(background=specialise == "background")
     return exe
 
 
@@ -109,9 +111,9 @@ def _compiled(model: Any, entry: ModelCache | None, how: Mapping[str, Any]) -> E
 def _kept(model: Any, entry: ModelCache | None, how: Mapping[str, Any]) -> Executable | None:
     """The executable in the cache, which compiles the model again for sizes that its program is not for."""
     exe = entry.find() if entry is not None else None
-    if entry is not None and isinstance(exe, AnyShapeExecutable):
+    if entry is not None and exe is not None and (open_exe := of_any_shape(exe)) is not None:
         types = {state.name: state.dtype for state in exe.states}
-        exe.compile_with(partial(_again, model, entry, {**how, "states": exe.kept, "states_precision": types}))
+        open_exe.compile_with(partial(_again, model, entry, {**how, "states": exe.kept, "states_precision": types}))
     return exe
 
 

@@ -39,7 +39,9 @@ def _lazy_dataclass(
             cls.__hash__ = None  # type: ignore[assignment]
             if frozen:
                 methods.add("__hash__")
-        inherits = frozen and any(map(dataclasses.is_dataclass, cls.__mro__[1:]))  # the standard one compares the two then
+        inherits = frozen and any(
+            map(dataclasses.is_dataclass, cls.__mro__[1:])
+        )  # the standard one compares the two then
         made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, frozen=inherits)(cls)
         made.__dataclass_params__.frozen = frozen
         for name in methods:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpucomp.artifact.plan import Plan
 from gpucomp.extras import needs_compiler
 from gpucomp.runtime import artifact
-from gpucomp.runtime.any_shape import loaded
 from gpucomp.runtime.executable import DynamicRunner, Executable
+
+if TYPE_CHECKING:
+    from gpucomp.runtime.any_shape import AnyShapeExecutable
 
 
 def load(path: str | Path, *, trusted: bool = True) -> Executable:
@@ -27,6 +30,8 @@ def load(path: str | Path, *, trusted: bool = True) -> Executable:
 def opened(contents: artifact.Contents) -> Executable:
     """What runs the contents of a file."""
     if contents.open is not None:
+        from gpucomp.runtime.any_shape import loaded  # models for one set of sizes do without
+
         return loaded(contents)
     return Executable(
         contents.plan,
@@ -36,6 +41,15 @@ def opened(contents: artifact.Contents) -> Executable:
         contents.dynamic_model,
         open_dynamic=_open_dynamic,
     )
+
+
+def of_any_shape(exe: Executable) -> AnyShapeExecutable | None:
+    """``exe`` if it is for any sizes in a range."""
+    if not exe.any_shape:
+        return None
+    from gpucomp.runtime.any_shape import AnyShapeExecutable
+
+    return exe if isinstance(exe, AnyShapeExecutable) else None
 
 
 @needs_compiler()

@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import logging
 import mmap
 import os
 import platform
@@ -36,10 +35,9 @@ from gpucomp.artifact import known
 from gpucomp.artifact.plan import Plan
 from gpucomp.device import processor
 from gpucomp.errors import ArtifactError, GpucompError, ModelError, ShapeError
-from gpucomp.loading import opened
+from gpucomp.loading import of_any_shape, opened
 from gpucomp.refusal import Refusal
 from gpucomp.runtime import artifact
-from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
 
 FORMAT = 1
@@ -49,7 +47,6 @@ WHOLE = "whole"  # what is noted of an artefact whose digests were compared
 OF_OPERATORS = "GPC31"  # beginning of codes
 PACKAGE = Path(__file__).parent
 _imported = time.time()
-log = logging.getLogger(__name__)
 
 
 class ModelCache:
@@ -125,7 +122,7 @@ class ModelCache:
 
     def keep(self, exe: Executable) -> None:
         """Store the compiled model, unless one of the files that it was made from changed in the meantime."""
-        if isinstance(exe, AnyShapeExecutable) and isinstance(exe.program, Refusal):
+        if (open_exe := of_any_shape(exe)) and isinstance(open_exe.program, Refusal):
             return
         contents = exe.contents()
         if any(kernel.tier in ("smaller", "other") for kernel in contents.plan.kernels):
@@ -147,7 +144,7 @@ class ModelCache:
             files.trim(self.folder, limit)
             known.note_written(self.folder, self.artefact, WHOLE)
         except (OSError, ArtifactError, LookupError) as error:
-            log.warning("the compiled model is not cached: %s: %s", self.folder, error)
+            _warn("the compiled model is not cached: %s: %s", self.folder, error)
 
     def keep_refusal(self, error: ModelError) -> None:
         """Store that the call raises ``error``, if it does so whatever is installed here: operators and shapes do not fit."""
@@ -160,7 +157,7 @@ class ModelCache:
             files.write(self.description, json.dumps({"key": self.key, "data": {}, "refused": told}).encode())
             files.trim(self.folder, config.current().cache_bytes)
         except OSError as problem:
-            log.warning("that the model cannot be compiled is not cached: %s: %s", self.folder, problem)
+            _warn("that the model cannot be compiled is not cached: %s: %s", self.folder, problem)
 
     def _about(self, exe: Executable, plan: Plan) -> dict[str, object]:
         """What ``gpucomp cache list`` shows."""
@@ -216,6 +213,12 @@ def entry_for(model: object, target: object, arguments: Mapping[str, Any], recor
         return ModelCache(settings.cache, model, target, arguments, records)
     except (GpucompError, OSError, TypeError, ValueError, LookupError, MemoryError):
         return None  # the compiler tells what is wrong with the call, if anything is
+
+
+def _warn(message: str, folder: Path, error: Exception) -> None:
+    import logging  # takes longer to import than a model to find
+
+    logging.getLogger(__name__).warning(message, folder, error)
 
 
 def canonical(value: object) -> object:

@@ -9,7 +9,7 @@ from gpucomp.device.target import Target
 from gpucomp.ir.graph import Graph
 from gpucomp.ir.passes import Form, PassRecord, run_passes
 from gpucomp.ir.printer import format_graph
-from gpucomp.ir.verify import verify
+from gpucomp.ir.verifier import verify
 from gpucomp.rewrite import (
     attention,
     canonicalize,

@@ -53,6 +53,8 @@ class AnyShapeExecutable(Executable):
     for the concrete shapes of other sizes; a file alone has no such thing.
     """
 
+    any_shape = True
+
     def __init__(
         self,
         target: str,

@@ -21,18 +21,20 @@ from dataclasses import field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpucomp.artifact import container, manifest, open_model, weights
+from gpucomp.artifact import container, manifest, weights
 from gpucomp.artifact.checks import CHECKS
 from gpucomp.artifact.container import Bytes
-from gpucomp.artifact.open_model import OpenModel
 from gpucomp.artifact.plan import WEIGHT, Plan
 from gpucomp.errors import ArtifactError, quote
 from gpucomp.ir.types import DTYPES, STRING, TensorType
 from gpucomp.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from gpucomp.artifact.open_model import OpenModel
 
 FORMAT = "gpucomp"
 Rebuild = Callable[[Plan, Mapping[str, str]], dict[str, bytes]]
@@ -128,6 +130,8 @@ def save(path: str | Path, contents: Contents, *, durable: bool = True) -> None:
     fixed: list[tuple[Mapping[str, int], Plan]] = []
     description: dict[str, object] = {"format": FORMAT, "schema": SCHEMA, "plan": manifest.data_of(plan)}
     if contents.open is not None:
+        from gpucomp.artifact import open_model  # models for one set of sizes do without
+
         open_model.check(contents.open)
         contents, fixed = joined(contents)
         description |= {"schema": OPEN_SCHEMA, "open": open_model.data_of(contents.open)}  # type: ignore[arg-type]
@@ -169,6 +173,8 @@ def load(path: str | Path, *, rebuild: Rebuild | None = None, known: bool = Fals
     _check_schema(path, description)
     opened = None
     if description["schema"] == OPEN_SCHEMA:
+        from gpucomp.artifact import open_model
+
         opened = open_model.model_of(description["open"], description["plan"])
     plan = opened.plan.plan if opened else manifest.plan_of(description["plan"])
     fixed = _fixed(path, description, opened) if opened else []

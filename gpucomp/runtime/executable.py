@@ -6,11 +6,10 @@ import importlib
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 
@@ -28,13 +27,15 @@ from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flat
 from gpucomp.runtime.kernel_info import KernelInfo, kernels_of
 from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
 from gpucomp.runtime.options import NONE, PLAIN, Options
-from gpucomp.runtime.pending import Pending, begin
 from gpucomp.runtime.states import States, StateSpec, begun_with, held_by, refuse_one_size, state_spec
 from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.workers import available_threads
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from gpucomp.runtime.context import Context
+    from gpucomp.runtime.pending import Pending
 
 PROGRAMS = {
     "cpu": ("gpucomp.runtime.cpu", "CpuProgram"),
@@ -121,6 +122,8 @@ class Executable:
     computes it on the host from the outputs of the compiled part; ``dynamic_operators`` lists its operators. Kernels,
     profiles and byte counts are those of the compiled part.
     """
+
+    any_shape: ClassVar[bool] = False  # whether it is an ``AnyShapeExecutable``
 
     def __init__(
         self,
@@ -321,10 +324,14 @@ class Executable:
         given before this call, and what it is given after ``result()`` comes after the run. Errors of the inputs are the
         result's too.
         """
+        from gpucomp.runtime.pending import begin  # imports half as much as the rest here
+
         return begin(self._threads, timeout, lambda stop: self._run(inputs, self._wanted(outputs, None, stop, stream)))
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor  # takes longer to import than a small model to load
+
         return ThreadPoolExecutor(max(available_threads(), MOST_ON_A_GPU), "gpucomp-run")
 
     def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:

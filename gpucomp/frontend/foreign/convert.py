@@ -20,7 +20,6 @@ from gpucomp.artifact import cache as files
 from gpucomp.errors import DeviceError, GpucompError, ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.foreign import own_code
 from gpucomp.frontend.foreign.formats import FAILED, Converter, converter_of
-from gpucomp.frontend.foreign.installed import versions
 from gpucomp.ir.dim import Dim
 
 LIMIT_S = 600.0
@@ -115,6 +114,8 @@ def _installed(modules: Sequence[str]) -> dict[str, str | None]:
     """The versions of what the converters' Python has. Raises ``DeviceError`` (GPC5003) if it cannot be asked."""
     python = config.current().converters
     if python is None:
+        from gpucomp.frontend.foreign.installed import versions  # imports half of the standard library
+
         return versions(modules)
     try:
         with _started(()) as started:
