@@ -73,10 +73,7 @@ def compile(
     if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for bad records.
     """
     onnx_model, shapes = as_onnx(model, shapes)
-    if (specialise, specialise_for) != ("never", ()):
-        from gpucomp.runtime.specialise import require_specialise  # what is given, is given seldom
-
-        require_specialise(specialise, specialise_for, has_dims(shapes))
+    _require_specialise(specialise, specialise_for, has_dims(shapes))
     kept = _states(states, states_precision, specialise != "never" or bool(specialise_for))
     how: dict[str, Any] = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32}
     declared = _declared(specialise_for, shapes_from, has_dims(shapes)) | kept
@@ -90,6 +87,14 @@ def compile(
     if (open_exe := of_any_shape(exe)) is not None:
         open_exe.specialise(background=specialise == "background")
     return exe
+
+
+def _require_specialise(mode: str, declared: Sequence[Mapping[str, Any]], any_shape: bool) -> None:
+    """Raise what ``require_specialise`` raises, which is seldom asked."""
+    if (mode, declared) != ("never", ()):
+        from gpucomp.runtime.specialise import require_specialise
+
+        require_specialise(mode, declared, any_shape)
 
 
 def _compiled(model: Any, entry: ModelCache | None, how: Mapping[str, Any]) -> Executable:

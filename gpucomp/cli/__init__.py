@@ -15,6 +15,7 @@ from types import TracebackType
 
 from gpucomp.errors import GpucompError, UnsupportedError, internal_error
 from gpucomp.extras import not_installed
+from gpucomp.garbage import seldom_collected
 
 INTERRUPTED = 130
 
@@ -24,9 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.excepthook = report_crash
     warnings.showwarning = report_warning
     try:
-        import click  # modules that are slow to import are imported when they are used
+        with seldom_collected():  # modules that are slow to import are imported when they are used
+            import click
 
-        from gpucomp.cli.commands import gpucomp
+            from gpucomp.cli.commands import gpucomp
     except ModuleNotFoundError as error:
         if found := not_installed(error):
             return report(found)

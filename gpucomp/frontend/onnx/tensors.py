@@ -91,10 +91,11 @@ def _decoded(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.n
     if tensor.HasField("segment"):
         raise ModelError(f"{where}: segmented tensors are not allowed", code="GPC3031")
     filled = [name for name in FIELDS if len(getattr(tensor, name))]
-    if tensor.HasField("raw_data") and (tensor.raw_data or not filled):
+    raw = tensor.raw_data  # once: each reading copies it
+    if tensor.HasField("raw_data") and (raw or not filled):
         filled.append("raw_data")
     external = tensor.data_location == P.EXTERNAL
-    if len(filled) + external > 1 and not (external and filled == ["raw_data"] and not tensor.raw_data):
+    if len(filled) + external > 1 and not (external and filled == ["raw_data"] and not raw):
         raise ModelError(f"{where}: data in more than one place: {', '.join(filled)}", code="GPC3031")
     if dtype is t.STRING:
         return _texts(tensor, shape, [*filled, *["external data"] * external], where)
@@ -102,7 +103,6 @@ def _decoded(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.n
     if external:
         return _from_bytes(files.read(tensor, nbytes, where), dtype, shape)
     if filled == ["raw_data"]:
-        raw = tensor.raw_data
         if len(raw) != nbytes:
             raise ModelError(
                 f"{where}: raw_data of {len(raw)} bytes, {dtype}{list(shape)} needs {nbytes}", code="GPC3032"
