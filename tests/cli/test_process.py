@@ -158,3 +158,10 @@ def test_importing_the_package_imports_nothing_heavy():
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert ran.stdout == "[]\n"
+
+
+def test_a_process_ends_without_a_search_for_garbage_and_a_caller_does_not():
+    ask = "import atexit, gc\natexit.register(lambda: print('frozen', gc.get_freeze_count() > 0))\n"
+
+    assert "frozen False" in process(ask, "--version").stdout
+    assert "frozen True" in process(ask + "sys.argv[1:] = ['--version']\ncli.main()\n").stdout
