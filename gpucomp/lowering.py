@@ -15,6 +15,7 @@ from gpucomp.kernel.grouping import Policy
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import (
     fuse_extremes,
+    fuse_products,
     fuse_row_statistics,
     fuse_separable,
     lookup_tables,
@@ -55,6 +56,11 @@ def _is_narrow(target: Target, level: str) -> bool:
     return level in precision.NARROW
 
 
+def _loads_tiles(target: Target, level: str) -> bool:
+    """The tensor memory accelerator loads two operands of 16 bits side by side as it loads one."""
+    return "tma" in target.features and level in precision.NARROW
+
+
 def _fuse_depth_first(steps: list[Step], at: Setting) -> list[Step]:
     """Fuses kernels depth first: a few rows of each layer are computed in turn, and no image is stored as a whole.
 
@@ -77,6 +83,7 @@ KERNEL_PASSES: tuple[KernelPass, ...] = (
     KernelPass("fuse-extremes", fuse_extremes.fuse, _on_a_cpu),
     KernelPass("fuse-depth-first", _fuse_depth_first, _on_a_cpu),
     KernelPass("fuse-separable", fuse_separable.fuse, _on_a_gpu),
+    KernelPass("fuse-products", fuse_products.fuse, _loads_tiles),
     KernelPass("split-winograd", split_winograd.split, _has_no_local_memory),
     KernelPass("fuse-row-statistics", fuse_row_statistics.join, _on_a_gpu),
 )

@@ -31,7 +31,7 @@ from gpucomp.expr.core import (
 )
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.size import is_one
-from gpucomp.ir.types import BOOL, F32, I8, I32, I64, DType, TensorType
+from gpucomp.ir.types import BOOL, F16, F32, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import (
     Attention,
     Contraction,
@@ -156,6 +156,31 @@ def conv(
     params = tuple(TensorType(dtype, shape) for shape in (*shapes, out, out))
     store = Store(4, to, cast(call("max", total, 0.0), dtype))
     return Kernel("contraction", params, 1, body, (store,), label=f"conv {r}x{s} {c}->{out_channels}")
+
+
+def side_by_side(
+    out: tuple[int, int, int], near: tuple[int, int], far: tuple[int, int], columns: int, dtype: DType = F16
+) -> Kernel[Contraction]:
+    """relu of the sum of two pointwise convolutions by constants, and a bias. ``near`` and ``far``: channels, and the stride.
+
+    Parameters are the images, then the weights and the bias.
+    """
+    m = tuple(var(f"m{i}", extent) for i, extent in enumerate(out))
+    (oc,), k = (var("n0", columns),), var("k0", near[0] + far[0])
+    images = [(out[0], *((e - 1) * step + 1 for e in out[1:]), c) for c, step in (near, far)]
+    first, second = (
+        load(i, (m[0], m[1] * step, m[2] * step, depth), dtype)
+        for i, (step, depth) in enumerate(((near[1], k), (far[1], k - near[0])))
+    )
+    one, two = load(2, (k, oc), dtype), load(3, (k - near[0], oc), dtype)
+    acc = hole("acc", F32)
+    a, b = (cast(select(k < near[0], x, y), F32) for x, y in ((first, second), (one, two)))
+    body = Contraction((), m, (oc,), (k,), a, b, acc)
+    shapes = (*images, (near[0], columns), (far[0], columns), (columns,), (*out, columns))
+    value = cast(call("max", acc + cast(load(4, (oc,), dtype), F32), 0.0), dtype)
+    params = tuple(TensorType(dtype, shape) for shape in shapes)
+    label = f"conv {near[0]}+{far[0]}->{columns}"
+    return Kernel("contraction", params, 1, body, (Store(5, (*m, oc), value),), label, frozenset({2, 3, 4}))
 
 
 def stem(image, out_channels, window, *, planar=True, source=F32, math="strict", **options):

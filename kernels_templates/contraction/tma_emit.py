@@ -20,7 +20,7 @@ from gpucomp.ir.types import I32, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
+from gpucomp.kernel.forms.matrix import Form, Matrix, SideBySide, form_of_a, matrix_of, result_matrix
 from gpucomp.kernels_templates.contraction.tma_space import GROUP, TileProblem, TileSchedule, TileSizes
 
 
@@ -66,13 +66,16 @@ def emit_tiles(
         reason = next((r for r in (a, b) if not r), "the instruction does not multiply its types")
         raise ScheduleError(f"{kernel.label or kernel.family}: {reason}", code="GPC8001")
     instruction, element = kind
-    maps = [
-        map_of_a(a, element, derived.load_m, derived.tile_k),
-        map_of_b(b, element, derived.load_n, derived.tile_k, max(1, p.taps)),
-    ]
+    near, far = (a.near, a.far) if isinstance(a, SideBySide) else (a, None)
+    maps = {
+        "map_a": map_of_a(near, element, derived.load_m, derived.tile_k),
+        "map_b": map_of_b(b, element, derived.load_n, derived.tile_k, max(1, p.taps)),
+    }
+    if far is not None:
+        maps["map_far"] = map_of_a(far, element, derived.load_m, derived.tile_k)
     batch = var("batch", plain(p.batch)) if p.batch > 1 else index(0)
     if s.tma_store and isinstance(c, Matrix):
-        maps.append(map_of_result(c, held.box_rows, derived.piece))
+        maps["map_c"] = map_of_result(c, held.box_rows, derived.piece)
         found = epilogue(kernel, printer, batch, 2, f"sums[{LANE}]", into="out")
     else:
         acc = f"sums[{LANE if derived.out_vector > 1 else 0}]"
@@ -83,8 +86,8 @@ def emit_tiles(
     return {
         **tail,
         "scratch": tail_scratch(printer, tail),
-        "tensor_maps": tuple(maps),
-        "maps": ("map_a", "map_b", "map_c")[: len(maps)],
+        "tensor_maps": tuple(maps.values()),
+        "maps": tuple(maps),
         "programmatic": bool(s.overlap),
         "instruction": instruction,
         "acc_type": printer.dialect.value_type(body.acc.dtype),
@@ -247,7 +250,7 @@ def _moved_on(row: str, pairs: int | Argument) -> str:
 
 
 def _producer(
-    a: Matrix | Pixels, b: Matrix, arguments: Arguments, s: TileSchedule, p: TileProblem, derived: TileSizes
+    a: Form | SideBySide, b: Matrix, arguments: Arguments, s: TileSchedule, p: TileProblem, derived: TileSizes
 ) -> dict[str, Any]:
     """Statements of the producer.
 
@@ -262,6 +265,20 @@ def _producer(
     first_row = f"(first_row + rank * {derived.load_m})" if shares_a else "first_row"
     first_column = f"first_column + rank * {derived.load_n}" if shares_b else "first_column"
     waits = {"wait_empty": f"gc_mbarrier_wait{'_cluster' if s.multicast else ''}(empty + stage, parity);"}
+    if isinstance(a, SideBySide):
+        first = a.depth // derived.tile_k
+        near_lines, near = _one_tap(
+            a.near, "near", to_a, "map_a", f"step * {derived.tile_k}", first_row, arguments, shares_a
+        )
+        depth = f"(step - {first}) * {derived.tile_k}"
+        far_lines, far = _one_tap(a.far, "far", to_a, "map_far", depth, first_row, arguments, shares_a)
+        return {
+            "first_lines": ["gc_tma_prefetch(&map_far);", *near_lines, *far_lines],
+            "step_lines": [],
+            "load_a": f"if (step < {first}) {near}\n  else {far}",
+            "load_b": _matrix_load(to_b, "map_b", f"step * {derived.tile_k}", first_column, b, shares_b),
+            **waits,
+        }
     if isinstance(a, Matrix):
         depth = f"step * {derived.tile_k}" if derived.steps > 1 else "0"
         return {
@@ -286,7 +303,7 @@ def _producer(
     )
     pixel = [channel, "first_w", "first_h", "0" if is_one(a.image[0]) else "first_n", *offsets]
     return {
-        "first_lines": _first_pixel(a, arguments, first_row),
+        "first_lines": _first_pixel(a, arguments, first_row, "first"),
         "step_lines": step_lines,
         "load_a": _load("im2col_4d", to_a, "map_a", pixel, shares_a),
         "load_b": load_b,
@@ -294,14 +311,25 @@ def _producer(
     }
 
 
-def _first_pixel(a: Pixels, arguments: Arguments, first: str) -> list[str]:
+def _one_tap(
+    a: Form, name: str, to: str, tensor_map: str, channel: str, first: str, arguments: Arguments, shared: bool
+) -> tuple[list[str], str]:
+    """Where the rows of a part of ``a`` start, and the load of a step of it."""
+    if isinstance(a, Matrix):
+        return [], _matrix_load(to, tensor_map, channel, first.strip("()"), a, shared)
+    image = "0" if is_one(a.image[0]) else f"{name}_n"
+    pixel = [channel, f"{name}_w", f"{name}_h", image, "0", "0"]
+    return _first_pixel(a, arguments, first, name), _load("im2col_4d", to, tensor_map, pixel, shared)
+
+
+def _first_pixel(a: Pixels, arguments: Arguments, first: str, prefix: str) -> list[str]:
     """Where the pixels of the row ``first`` start: in which image, and at which pixel of it."""
     (oh, ow), (several, *_) = a.out, (not is_one(n) for n in a.image)
-    image = [f"const int first_n = {over(first, told(arguments, oh * ow))};"] if several else []
+    image = [f"const int {prefix}_n = {over(first, told(arguments, oh * ow))};"] if several else []
     line, column = over(first, told(arguments, ow)), "0" if at_most(ow, 1) else remainder(first, told(arguments, ow))
     row = line if not several else "0" if at_most(oh, 1) else remainder(line, told(arguments, oh))
     lines = [
-        f"const int first_{name} = {_moved(_scaled(text, step), start)};"
+        f"const int {prefix}_{name} = {_moved(_scaled(text, step), start)};"
         for name, text, step, start in zip("wh", (column, row), a.steps[::-1], a.first[::-1], strict=True)
     ]
     return [*lines, *image]

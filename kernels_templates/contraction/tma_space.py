@@ -14,7 +14,7 @@ from gpucomp.expr.core import Load, walk
 from gpucomp.ir.size import Size, at_most, is_zero
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels
-from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
+from gpucomp.kernel.forms.matrix import DEPTH_BYTES, Matrix, SideBySide, form_of_a, matrix_of, result_matrix
 from gpucomp.kernel.forms.operand import count
 from gpucomp.kernel.forms.row_statistics import TailProblem, has_tail, tail_problem
 from gpucomp.kernel.forms.stores import store_width
@@ -25,7 +25,6 @@ from gpucomp.kernels_templates.contraction.row_statistics import FLAG_BYTES
 from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import MAX_GROUPS, too_many_groups
 
-DEPTH_BYTES = 128
 GROUP = 128  # threads of a warpgroup
 EARLY_TRIPS = 8  # most runs of a consumer's thread whose residuals are fetched together
 MOST_STAGES = 8
@@ -126,7 +125,7 @@ def problem(kernel: Kernel[Contraction]) -> TileProblem:
         n=count(body.n),
         k=count(body.k),
         taps=form.taps if isinstance(form, Pixels) else 0,
-        element_bytes=form.dtype.nbytes if isinstance(form, (Matrix, Pixels)) else 4,
+        element_bytes=form.dtype.nbytes if isinstance(form, (Matrix, Pixels, SideBySide)) else 4,
         out_wide=store_width(kernel),
         b_known=int(packable(kernel, "b")),
         out_bytes=result.dtype.nbytes if isinstance(result, Matrix) else 0,

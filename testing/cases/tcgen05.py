@@ -1,7 +1,7 @@
 """Kernels of tests/kernels_templates/test_tcgen05.py, each with what is special about it."""
 
 from gpucomp.ir.types import BF16, F16
-from testing.kernels import into_part, matmul
+from testing.kernels import into_part, matmul, side_by_side
 from testing.tcgen05_kernels import TILE, TMA_STORE, TWO, WIDE
 from testing.wgmma_kernels import constant_b, image, one_result, with_math
 
@@ -20,6 +20,7 @@ CASES = {
     "tf32": (with_math(matmul(65, 40, 100, b_transposed=True)), TILE | {"stages": 3}),
     "batched": (matmul(70, 17, 24, batch=(3, 2), dtype=F16, b_transposed=True), TILE),
     "a batch of one": (matmul(66, 17, 24, batch=(1,), dtype=F16, b_transposed=True), WIDE),
+    "side by side": (side_by_side((2, 5, 7), (64, 2), (72, 1), 40), WIDE | {"tile_n": 48}),
     "one row": (matmul(1, 100, 520, dtype=F16, b_transposed=True), TILE | {"tile_n": 64, "stages": 4}),
     "one column": (matmul(65, 1, 64, dtype=F16, b_transposed=True), TILE | {"tile_n": 16}),
     "one step": (matmul(64, 64, 8, dtype=F16, b_transposed=True), TILE | {"tile_n": 64}),

@@ -1,7 +1,7 @@
 """Kernels of tests/kernels_templates/test_wgmma.py, each with what is special about it."""
 
 from gpucomp.ir.types import BF16, F16, I8, I32
-from testing.kernels import into_part, matmul
+from testing.kernels import into_part, matmul, side_by_side
 from testing.wgmma_kernels import TILE, TMA_STORE, TWO, constant_b, image, one_result, with_math
 
 # kernel, schedule, and what the schedule is there for
@@ -101,6 +101,16 @@ CASES = {
     "everything": (
         image((1, 13, 11, 72), 48, (3, 3), stride=2, pad=1, dtype=F16),
         TWO | {"setmaxnreg": 1, "multicast": 1, "tma_store": 1, "overlap": 2, "stages": 4},
+    ),
+    "side by side": (side_by_side((1, 9, 11), (64, 1), (128, 1), 24), TILE | {"stages": 3}),
+    "side by side, a stride": (side_by_side((2, 5, 7), (64, 2), (72, 1), 40), TILE | {"overlap": 2, "stages": 4}),
+    "side by side, two strides, split": (
+        side_by_side((1, 6, 13), (128, 2), (200, 3), 24, BF16),
+        TILE | {"splits": 2, "overlap": 1},
+    ),
+    "side by side, pixels for two": (
+        side_by_side((1, 13, 11), (64, 1), (80, 2), 40),
+        TILE | {"multicast": 2, "tma_store": 1, "tile_n": 48},
     ),
     "default": (image((1, 14, 14, 64), 32, (3, 3), pad=1, dtype=F16), None),
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpucomp.artifact.tensor_map import CORNERS, MAX_STRIDE, OFFSETS
-from gpucomp.expr.core import Expr, Load, Var
-from gpucomp.expr.simplify import flatten, linear
+from gpucomp.expr.core import Call, Const, Expr, Load, Select, Var, call, substitute, var
+from gpucomp.expr.simplify import flatten, linear, simplify
 from gpucomp.ir.size import Size, at_most, divides, is_one, is_zero, same
 from gpucomp.ir.types import BF16, F16, F32, DType
 from gpucomp.kernel import Contraction, Kernel
@@ -42,7 +42,21 @@ class Matrix:
         return not at_most(self.batch, 1)
 
 
+@dataclass(frozen=True)
+class SideBySide:
+    """Two operands side by side along the depth: ``near`` up to ``depth`` elements, then ``far``, which begins anew."""
+
+    near: Matrix | Pixels
+    far: Matrix | Pixels
+    depth: int
+
+    @property
+    def dtype(self) -> DType:
+        return self.near.dtype
+
+
 Form = Matrix | Pixels
+DEPTH_BYTES = 128  # of a tile, the span of the swizzle
 
 
 def matrix_of(kernel: Kernel[Contraction], operand: str) -> Matrix | Refusal:
@@ -125,8 +139,48 @@ def loadable_pixels(kernel: Kernel[Contraction]) -> Pixels | Refusal:
     return found
 
 
-def form_of_a(kernel: Kernel[Contraction]) -> Form | Refusal:
-    """``a`` as a matrix or as pixels, or why it is neither."""
+def form_of_a(kernel: Kernel[Contraction]) -> Form | SideBySide | Refusal:
+    """``a`` as a matrix, as pixels, or as two of these side by side, or why it is none of them."""
+    parts = _parts_of_a(kernel)
+    if parts is None:
+        return _form_of_a(kernel)
+    near, far = parts
+    return _side_by_side(_form_of_a(near), _form_of_a(far), near.body.k[0].extent)
+
+
+def _parts_of_a(kernel: Kernel[Contraction]) -> tuple[Kernel[Contraction], Kernel[Contraction]] | None:
+    """Kernels with the two parts of an ``a`` that changes at a number along the depth; ``None`` for any other."""
+    body, value = kernel.body, uncast(kernel.body.a)
+    if not isinstance(value, Select) or len(body.k) != 1 or not isinstance(value.condition, Call):
+        return None
+    (k,), condition = body.k, value.condition
+    if condition.fn != "lt" or condition.args[0] is not k or not isinstance(condition.args[1], Const):
+        return None
+    depth = int(condition.args[1].value)
+    near, far = var(f"{k.name}_near", depth), var(f"{k.name}_far", k.extent - depth)
+    rest = simplify(substitute(value.otherwise, {k: call("add", far, depth)}))
+    first = replace(body, k=(near,), a=substitute(value.then, {k: near}))
+    return replace(kernel, body=first), replace(kernel, body=replace(body, k=(far,), a=rest))
+
+
+def _side_by_side(near: Form | Refusal, far: Form | Refusal, depth: int) -> SideBySide | Refusal:
+    for part in (near, far):
+        if isinstance(part, Refusal):
+            return part
+        if isinstance(part, Pixels) and part.taps > 1:
+            return Refusal("a part of the depth of operand a has several taps")
+        if isinstance(part, Matrix) and part.has_batch:
+            return Refusal("a part of the depth of operand a has a batch")
+    assert not isinstance(near, Refusal)
+    assert not isinstance(far, Refusal)
+    if near.dtype is not far.dtype:
+        return Refusal(f"the parts of operand a are {near.dtype} and {far.dtype}")
+    if depth * near.dtype.nbytes % DEPTH_BYTES:
+        return Refusal(f"operand a changes after {depth} {near.dtype}, not a multiple of {DEPTH_BYTES} bytes")
+    return SideBySide(near, far, depth)
+
+
+def _form_of_a(kernel: Kernel[Contraction]) -> Form | Refusal:
     body = kernel.body
     matrix = matrix_of(kernel, "a")
     if isinstance(matrix, Matrix):

@@ -8,7 +8,7 @@ depthwise convolution.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, loads, reduces, substitute, transform
 from gpucomp.expr.simplify import simplify
@@ -32,6 +32,11 @@ class Pair:
     both: KernelStep
 
 
+Fused = Callable[
+    [KernelStep, KernelStep, int], KernelStep | Refusal
+]  # of the first, the second, and where it reads the result
+
+
 def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
     """Fuses depthwise separable convolutions where that is expected to be faster.
 
@@ -48,8 +53,8 @@ def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
     return [found[step].both if step in found else step for step in steps if step not in gone]
 
 
-def pairs(steps: Sequence[Step], outputs: Sequence[Value]) -> Iterator[Pair]:
-    """The pairs of steps that can be fused. Only the second reads the first's result, each element at its own index."""
+def pairs(steps: Sequence[Step], outputs: Sequence[Value], fused: Fused | None = None) -> Iterator[Pair]:
+    """The pairs of steps that ``fused`` fuses, by default ``fused_kernel``. Only the second reads the first's result."""
     readers = Counter(value for step in steps for value in set(step.inputs))
     writers = Counter(value for step in steps for value in step.outputs)
     kernels = [step for step in steps if isinstance(step, KernelStep)]
@@ -60,7 +65,7 @@ def pairs(steps: Sequence[Step], outputs: Sequence[Value]) -> Iterator[Pair]:
             alone = readers[value] == writers[value] == 1 and value not in outputs and step.inputs.count(value) == 1
             if first is None or not alone:
                 continue
-            if both := fused_kernel(first, step, place):
+            if both := (fused or fused_kernel)(first, step, place):
                 yield Pair(first, step, both)
 
 

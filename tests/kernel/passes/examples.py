@@ -105,6 +105,15 @@ def bottleneck(side: int) -> Graph:
     return graph_of(conv(ops.Relu(depthwise(ops.Relu(conv(x, 144)))), 24))
 
 
+def added(stride: int = 1, *, channels: int = 72, window: int = 1, relu: bool = False, also: bool = False) -> Graph:
+    """Two convolutions that are added. ``also``: the first is an output; ``relu``: it has an activation."""
+    shapes = {"x": (1, 5, 7, channels), "y": (1, 4 * stride + 1, 6 * stride + 1, 64)}
+    x, y = (ops.Cast(tensor(name, *shape, dtype=F16), to=F32) for name, shape in shapes.items())
+    first = ops.Add(conv(x, 24, window), filters(1, 1, 1, 24))
+    first = ops.Relu(first) if relu else first
+    return graph_of(ops.Relu(ops.Add(first, conv(y, 24, stride=stride))), *([first] if also else []))
+
+
 def row_sums(*, of_rows: int = 1) -> Graph:
     """A product, with the sum and the maximum of each of its rows (or columns)."""
     y = ops.MatMul(tensor("x", 19, 24), filters(24, 32))
@@ -131,6 +140,7 @@ EXAMPLES: dict[str, Case] = {
     "fuse-extremes": Case(both(ops.Tanh(tensor("x", 3, 5, 7, 131))), TINY_CACHE),
     "fuse-depth-first": Case(bottleneck(56), SMALL_CACHE, terms=256),
     "fuse-separable": Case(separable(), SM_90A, expected=Either),
+    "fuse-products": Case(added(2), SM_90A, "fp16", expected=Either, terms=136, stored=np.float16),
     "split-winograd": Case(
         graph_of(ops.Relu(conv(tensor("x", 1, 9, 11, 8), 16, 3))), MALI, expected=Either, terms=1 << 12
     ),
@@ -173,6 +183,13 @@ REFUSALS: dict[str, dict[str, Case]] = {
     "fuse-separable": {
         "the image between them is an output": Case(separable(also=True), SM_90A, expected=Either),
         "two kernels are expected to be faster": Case(separable(), SM_90A, expected=Neither),
+    },
+    "fuse-products": {
+        "the first result is an output": Case(added(also=True), SM_90A, "fp16", expected=Either),
+        "the first has an activation": Case(added(relu=True), SM_90A, "fp16", expected=Either),
+        "the first has a window": Case(added(window=3), SM_90A, "fp16", expected=Either),
+        "rows are no multiple of 16 bytes": Case(added(channels=12), SM_90A, "fp16", expected=Either),
+        "two kernels are expected to be faster": Case(added(), SM_90A, "fp16", expected=Neither),
     },
     "split-winograd": {
         "the window is no 3 x 3": Case(graph_of(conv(tensor("x", 1, 9, 11, 8), 16, 5)), MALI, expected=Either),
