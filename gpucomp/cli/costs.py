@@ -121,7 +121,11 @@ def _totals(found: Sequence[Cost], target: Target, device: Device, spilling: int
     ends = told(_together(found, target), ".0f")
     spills = "" if spilling is None else f", spills in {spilling}"
     rates = f"{device.units} units at {device.ghz} GHz, {device.dram_gbs:.0f} GB/s, {device.launch_us} us per launch"
-    launches = f"{len(found) * device.launch_us:.0f} us of launches"
+    launches = f"{sum(c.terms.launch_us for c in found):.0f} us of launches"
+    early = float(sum(c.terms.early_us for c in found))
+    waiting = (
+        [f"          {total + early:.0f} us if no launch begins before the one before it has ended"] if early else []
+    )
     fewer = sum(c.engine in FEWER_OPERATIONS for c in found)
     by_bytes = (
         [f"floor     of {several(fewer, 'kernel')} by Winograd's algorithm: that of the bytes alone"] if fewer else []
@@ -131,6 +135,7 @@ def _totals(found: Sequence[Cost], target: Target, device: Device, spilling: int
         f"device    {target.name} as {device.name}: {rates}",
         f"kernels   {len(found)}{spills}",
         f"predicted {total:.0f} us per run{ends}; floor {floor:.0f} us without launches, {launches}",
+        *waiting,
         *by_bytes,
     ]
 

@@ -50,7 +50,8 @@ class Terms:
 
     ``math_us`` to ``latency_us`` are the time of the loop if nothing else limited it: the longest one counts most.
     ``join_us`` is the time to add up partial sums of split-K, ``tail_us`` the time of row statistics, and ``memory_us``
-    the time to move every byte once.
+    the time to move every byte once. ``early_us`` is what launch and start would take longer if no launch began before the one
+    before it has ended.
     """
 
     flops: float
@@ -70,7 +71,8 @@ class Terms:
     join_us: Number
     tail_us: Number
     memory_us: Number
-    launch_us: float
+    launch_us: Number
+    early_us: Number = 0.0
 
     @property
     def total_us(self) -> Number:
@@ -150,7 +152,9 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
     together = np.maximum(1, np.minimum(resident, share))
     bare = 1 / together + (1 - 1 / together) / np.maximum(1, rounds)
     end = bare * (_store_cycles(device, w, groups, wanted.result_bytes) + rounds * device.latency_cycles / 2)
-    start = bare * rounds * (w.start_cycles + device.latency_cycles)
+    overlaps = w.overlaps if device.waits_us else 0.0
+    early = bare * np.minimum(1, rounds) * overlaps * (w.early_cycles if wanted.constant_bytes else 0.0)
+    start = bare * rounds * (w.start_cycles + device.latency_cycles) - early
     us = 1e-3 / device.ghz * _slowdown(device, w.math, waves[0] / np.maximum(1e-9, waves[-1] + start + end))
     maths_us, issue_us, shared_us, cache_us, latency_us, loop_us = (cycles * us for cycles in waves)
     return Terms(
@@ -171,7 +175,8 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
         join_us=_join_cycles(device, w, groups) * us,
         tail_us=_tail_cycles(device, w, groups, warps) * us,
         memory_us=_memory_us(device, wanted),
-        launch_us=device.launch_us,
+        launch_us=device.launch_us + device.waits_us * (1 - overlaps),
+        early_us=device.waits_us * overlaps + early * us,
     )
 
 

@@ -26,6 +26,9 @@ P = TypeVar("P")
 Schedule = Mapping[str, int]
 
 
+START_CYCLES = 400.0  # of a work-group before its first load, about: its launch, its place and its addresses
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """The work of one work-group under a schedule, for the analytic model (``gpucomp.schedule.model``).
@@ -45,6 +48,8 @@ class Work:
     chains          independent multiplications of one warp
     step_cycles     overhead of an iteration in cycles, such as barriers
     start_cycles    cycles before the first load
+    early_cycles    of these, what a kernel that reads constants does before it waits for the launches before it
+    overlaps        1: a launch may begin before the one before it has ended, if the device has such launches
     in_turn         part of multiplying, issuing and reading shared memory that the longest of these does not hide, because a warp
                     does one after the other; of n work-groups on a unit an nth of it
     by_warp         the matrix cores are fed by ``mma.sync``, which is below their peak on some architectures
@@ -72,7 +77,9 @@ class Work:
     instructions: float = 0.0
     chains: float = 8.0
     step_cycles: float = 0.0
-    start_cycles: float = 400.0
+    start_cycles: float = START_CYCLES
+    early_cycles: float = 0.0
+    overlaps: float = 1.0
     in_turn: float = 0.0
     by_warp: bool = False
     least_share: float = 1.0

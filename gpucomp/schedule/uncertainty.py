@@ -71,13 +71,14 @@ def vendor_of(target: Target) -> str:
 def interval(engine: str, terms: Terms, target: Target) -> Interval | None:
     """The least and the largest microseconds that four of five measurements are within; ``None`` if nothing is known.
 
-    It need not have the prediction in it: attention, for example, is predicted too fast.
+    It need not have the prediction in it: attention, for example, is predicted too fast. No measurement is of launches that
+    begin early, so the upper end is as if they did not.
     """
     ratios = RATIOS.get((vendor_of(target), kind_of(engine, terms)))
     if ratios is None:
         return None
     low, high = ratios
-    return float(terms.total_us) / high, float(terms.total_us) / low
+    return float(terms.total_us) / high, float(terms.total_us + terms.early_us) / low
 
 
 class Predicted(Protocol):
@@ -96,8 +97,8 @@ def clearly_faster(these: Sequence[Predicted], those: Sequence[Predicted], gain:
     ``gain`` is how many times as fast is clear; without it, the mean of ``CLEAR`` for ``these``, by their times. The launches of
     ``these`` do not count: that there are so many is certain.
     """
-    launches = sum(one.terms.launch_us for one in these)
-    spent = [float(one.terms.total_us) - one.terms.launch_us for one in these]
+    launches = sum(float(one.terms.launch_us) for one in these)
+    spent = [float(one.terms.total_us) - float(one.terms.launch_us) for one in these]
     others = sum(float(one.terms.total_us) for one in those)
     if not math.isfinite(sum(spent)):
         return False

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from gpucomp.device.catalogue import find
+from gpucomp.device.device import waiting
 from gpucomp.device.target import Target
 from gpucomp.targets import cuda, hip, opencl
 
@@ -14,13 +15,14 @@ from gpucomp.targets import cuda, hip, opencl
 def target_of(name: str, interface: str = "") -> Target | None:
     """The target for a device as a file names it, with that device's figures; ``None`` if nothing is known of it.
 
-    With ``interface`` ``hip``, the target of HIP for a GPU of AMD; ``None`` for others.
+    With ``interface`` ``hip``, the target of HIP for a GPU of AMD; ``None`` for others. Files have times of libraries, whose
+    launches wait for each other, so those of the device do too.
     """
     known = find(name)
     if known is None:
         return None
     kind, _, arch = known.target.partition(":")
-    device = known.device
+    device = waiting(known.device)
     if interface == "hip":
         if not hip.is_known(arch):
             return None

@@ -63,6 +63,7 @@ extern "C" __global__ void __launch_bounds__(192, 1) __cluster_dims__(2, 1, 1) k
     if (gc_elect_one()) {
       gc_tma_prefetch(&map_a);
       gc_tma_prefetch(&map_b);
+      gc_grid_launch_dependents();
       int stage = 0;
       unsigned parity = 1;
       for (int step = 0; step < 2; ++step) {
@@ -76,7 +77,6 @@ extern "C" __global__ void __launch_bounds__(192, 1) __cluster_dims__(2, 1, 1) k
           parity ^= 1;
         }
       }
-      gc_grid_launch_dependents();
     }
     return;
   }

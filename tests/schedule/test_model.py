@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gpucomp.device.device import AMD, CUDA, OPENCL, Losses, measured
+from gpucomp.device.device import AMD, CUDA, OPENCL, Losses, measured, waiting
 from gpucomp.errors import UsageError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.schedule.analytic import Demand, floor_us, traffic
@@ -55,6 +55,34 @@ def test_a_tiny_kernel_costs_its_launch():
 
     assert found.limiter == "launch"
     assert found.total_us == pytest.approx(H200.launch_us, rel=0.5)
+
+
+WITH_WEIGHTS = Demand(1.0, 1.0, 0.0, constant_bytes=1.0)
+CONSTANTS_FIRST = Work(4096.0, 64.0, start_cycles=750.0, early_cycles=700.0)
+
+
+def test_a_launch_that_overlaps_costs_less_and_hides_what_comes_before_its_wait():
+    launch = Launch(98, 128, 64, CONSTANTS_FIRST)
+    early, late = (predict(WITH_WEIGHTS, device, launch) for device in (H200, waiting(H200)))
+
+    assert early.early_us == pytest.approx(H200.waits_us + 700e-3 / H200.ghz)
+    assert late.total_us - early.total_us == pytest.approx(early.early_us)
+    assert late.early_us == 0
+
+
+def test_a_kernel_that_reads_no_constants_waits_at_once():
+    found = predict(NOTHING, H200, Launch(98, 128, 64, CONSTANTS_FIRST))
+
+    assert found.early_us == pytest.approx(H200.waits_us)
+
+
+def test_a_schedule_that_does_not_overlap_waits_for_the_launch_before():
+    launch = Launch(98, 128, 64, dataclasses.replace(CONSTANTS_FIRST, overlaps=0.0))
+    found, late = (predict(WITH_WEIGHTS, device, launch) for device in (H200, waiting(H200)))
+
+    assert found.early_us == 0
+    assert found.total_us == pytest.approx(late.total_us)
+    assert waiting(CUDA["sm_80"]) == CUDA["sm_80"]  # it has no such launches
 
 
 def test_residency_is_limited_by_each_resource_in_turn():

@@ -49,6 +49,13 @@ def test_a_kernel_is_of_the_kind_that_takes_its_time(engine, terms, kind):
     assert kind_of(engine, terms) == kind
 
 
+def test_no_published_launch_begins_early_so_the_upper_end_is_as_if_none_did():
+    target = resolve("cuda:sm_90a")
+    low, high = interval("contraction/mma", replace(LOOP, early_us=1.5), target)
+
+    assert (low, high) == pytest.approx((LOOP.total_us / 1.15, (LOOP.total_us + 1.5) / 0.86))
+
+
 def test_kinds_name_engines_that_there_are():
     assert set(FAMILIES) >= MATRIX
     assert {kind for _, kind in RATIOS} == {"attention", "lanes", "launch", "matrix", "memory"}

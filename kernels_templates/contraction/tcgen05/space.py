@@ -13,6 +13,7 @@ from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import least, most
 from gpucomp.ir.types import I8
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.matrix import DEPTH_BYTES
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Tunables, tunable
 from gpucomp.kernels_templates.contraction.row_statistics import (
@@ -23,7 +24,6 @@ from gpucomp.kernels_templates.contraction.row_statistics import (
 )
 from gpucomp.kernels_templates.contraction.tcgen05.emit import emit_tcgen05
 from gpucomp.kernels_templates.contraction.tma_space import (
-    DEPTH_BYTES,
     EARLY_TRIPS,
     GROUP,
     TileProblem,
@@ -193,6 +193,8 @@ def work(s: Tcgen05Schedule, p: TileProblem) -> Work:
         chains=s.tile_m // 64 * s.tile_n // 8,
         step_cycles=TRIP_CYCLES,
         start_cycles=START_CYCLES / 2 + PAIR_CYCLES * (s.multicast > 0),
+        early_cycles=START_CYCLES / 2,
+        overlaps=1.0 * (s.overlap > 0),
         splits=s.splits,
         in_cluster=True,
         joined_bytes=staged,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import least, most
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.matrix import DEPTH_BYTES
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Tunables, tunable
 from gpucomp.kernels_templates.contraction.row_statistics import (
@@ -22,7 +23,6 @@ from gpucomp.kernels_templates.contraction.row_statistics import (
     tail_work,
 )
 from gpucomp.kernels_templates.contraction.tma_space import (
-    DEPTH_BYTES,
     EARLY_TRIPS,
     GROUP,
     TileProblem,
@@ -203,6 +203,8 @@ def work(s: WgmmaSchedule, p: TileProblem) -> Work:
         chains=d.blocks * s.tile_n // 8,
         step_cycles=TRIP_CYCLES,
         start_cycles=START_CYCLES / 2 + PAIR_CYCLES * (s.multicast > 0),
+        early_cycles=START_CYCLES / 2,
+        overlaps=1.0 * (s.overlap > 0),
         splits=s.splits,
         in_cluster=True,
         joined_bytes=staged,
