@@ -153,7 +153,7 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
     bare = 1 / together + (1 - 1 / together) / np.maximum(1, rounds)
     end = bare * (_store_cycles(device, w, groups, wanted.result_bytes) + rounds * device.latency_cycles / 2)
     overlaps = w.overlaps if device.waits_us else 0.0
-    early = bare * np.minimum(1, rounds) * overlaps * (w.early_cycles if wanted.constant_bytes else 0.0)
+    early = bare * np.minimum(1, rounds) * overlaps * w.early_cycles * np.greater(wanted.constant_bytes, 0)
     start = bare * rounds * (w.start_cycles + device.latency_cycles) - early
     us = 1e-3 / device.ghz * _slowdown(device, w.math, waves[0] / np.maximum(1e-9, waves[-1] + start + end))
     maths_us, issue_us, shared_us, cache_us, latency_us, loop_us = (cycles * us for cycles in waves)
