@@ -25,6 +25,7 @@ from testing.wgmma_kernels import (
     to_tf32,
 )
 from tests.cuda_on_cpu.kernel_files import broken
+from tests.onnx_builders import model, node, value
 
 
 def schedule_of(name):
@@ -190,10 +191,10 @@ def test_a_map_with_another_swizzle_gives_another_answer(compiled):
 
 def test_a_model_of_f16_is_compiled_to_the_engine_saved_and_gives_the_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(replacing, "back_end", lambda language: (lambda kernel, features: (FAMILY,), render))
-    model, w, b, u = f16_model()
+    network, w, b, u = f16_model()
     x = np.random.default_rng(9).standard_normal((37, 72)).astype(np.float16)
 
-    gpucomp.compile(model, target="cuda:sm_90a").save(tmp_path / "model.gpuc")
+    gpucomp.compile(network, target="cuda:sm_90a").save(tmp_path / "model.gpuc")
     executable = gpucomp.load(tmp_path / "model.gpuc")
     kernels = executable.plan.kernels
 
@@ -202,3 +203,35 @@ def test_a_model_of_f16_is_compiled_to_the_engine_saved_and_gives_the_answer(tmp
     found = ModelOnCpu(executable).run({"x": x})["y"]
     hidden = np.maximum((x.astype(np.float64) @ w).astype(np.float16) + b, 0)
     assert_matches(found, (hidden.astype(np.float64) @ u).astype(np.float16), terms=72)
+
+
+def test_a_shortcut_is_a_part_of_the_last_product_of_its_block():
+    rng = np.random.default_rng(5)
+    shapes = {"w0": (64, 24), "w1": (72, 64), "w2": (96, 72), "w3": (96, 64)}
+    weights = {n: (rng.standard_normal((*s, 1, 1)) / 8).astype(np.float32) for n, s in shapes.items()}
+    weights |= {n: rng.standard_normal(m).astype(np.float32) for n, m in (("b1", 72), ("b2", 96), ("b3", 96))}
+    nodes = [
+        node("Conv", ["x", "w0"], ["i"]),
+        node("Relu", ["i"], ["a"]),
+        node("Conv", ["a", "w1", "b1"], ["c"], strides=[2, 2]),
+        node("Relu", ["c"], ["b"]),
+        node("Conv", ["b", "w2", "b2"], ["p"]),
+        node("Conv", ["a", "w3", "b3"], ["q"], strides=[2, 2]),
+        node("Add", ["p", "q"], ["s"]),
+        node("Relu", ["s"], ["y"]),
+    ]
+    x = rng.standard_normal((1, 24, 9, 13)).astype(np.float32)
+    executable = gpucomp.compile(
+        model(nodes, [value("x", x.shape)], weights=weights), target="cuda:sm_90a", precision="fp16"
+    )
+
+    found = ModelOnCpu(executable).run({"x": x})["y"]
+
+    assert [len(k.tensor_maps) for k in executable.plan.kernels][2:] == [3]
+    half = {n: w.astype(np.float16).astype(np.float64) for n, w in weights.items()}
+    i, *others = (np.squeeze(half[n], (2, 3)) for n in shapes)
+    a = np.maximum(np.einsum("oi,nihw->nohw", i, x.astype(np.float16)), 0).astype(np.float16)[..., ::2, ::2]
+    b1, b2 = weights["b1"][:, None, None], (weights["b2"] + weights["b3"])[:, None, None]
+    b = np.maximum(np.einsum("oi,nihw->nohw", others[0], a) + b1, 0).astype(np.float16)
+    y = np.einsum("oi,nihw->nohw", others[1], b) + np.einsum("oi,nihw->nohw", others[2], a) + b2
+    assert_matches(found.astype(np.float16), np.maximum(y, 0).astype(np.float16), terms=136)

@@ -12,6 +12,7 @@ from gpucomp.ir.size import Size, is_zero
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.copyable import copyable, stored
+from gpucomp.kernel.forms.matrix import SideBySide, form_of_a
 from gpucomp.kernel.forms.operand import CHUNK_BYTES, along_memory, fast_axis
 from gpucomp.kernel.forms.row_statistics import has_tail, tail_problem
 from gpucomp.kernel.forms.stores import store_width
@@ -142,6 +143,8 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     body = kernel.body
     if any(is_zero(v.extent) for v in (*body.batch, *body.m, *body.n, *body.k)):
         return "there is nothing to multiply"
+    if isinstance(form_of_a(kernel), SideBySide):  # it would be computed in registers, of which there are too few
+        return "operand a is two operands side by side"
     return ""
 
 
