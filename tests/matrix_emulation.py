@@ -3,21 +3,42 @@
 Written after the operation sections of Intel's Software Developer's Manual: rows past a tile's shape are zero, bf16
 products of even and of odd elements are added up apart, denormals are zero, and the sums of both go to the result.
 ``emulated`` replaces the instructions of a kernel's text by calls of these functions.
+
+Each thread has tiles of its own. What a processor refuses, with #GP or #UD, is noted: ``faults`` tells it, and ``held``
+how many threads have left their tiles in use.
 """
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from gpucomp.codegen.llvm.ir.builder import Code, Value
 from gpucomp.codegen.llvm.ir.types import F32, I8, I64, PTR, Type
+from gpucomp.device import processor
+from gpucomp.device.isa import TILES as TILE_FEATURES
+from gpucomp.device.target import Target
 from gpucomp.kernel.source import KernelSource
+from gpucomp.targets import cpu
 
-TILE, ROW = 1024, 64
+TILE, ROW, TILES = 1024, 64, 8
+SHAPES, NOTED = TILES * TILE, TILES * TILE + ROW  # where a thread's shapes are in its state, and a byte for each fault
+OF_THREAD = NOTED + ROW
+THREADS = 256  # states; threads whose numbers are so many apart share one
 PREFIX = "@emulated."
-STATE = np.zeros(8 * TILE + ROW, np.uint8)
+STATE = np.zeros((THREADS, OF_THREAD), np.uint8)
+FAULTS = (
+    "#GP: ldtilecfg of bytes that are no configuration of palette 1",
+    "#UD: a tile that is not configured",
+    "#UD: a product of a tile with itself, or added to a factor",
+    "#UD: a product of tiles whose shapes do not fit each other",
+)
+CONFIGURATION, UNCONFIGURED, SAME_TILE, UNEQUAL_SHAPES = FAULTS
 INSTRUCTIONS = ("ldtilecfg", "tilerelease", "tilezero", "tileloadd64", "tilestored64", "tdpbf16ps")
 BYTES = ("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud")
 DOTS = tuple(f"{name}.{bits}" for name in ("avx512bf16.dpbf16ps", "avx512.vpdpbusd") for bits in (128, 256, 512))
@@ -31,6 +52,38 @@ def emulated(source: KernelSource, *, first: bool) -> KernelSource:
     return replace(source, text=(text + _functions()) if first else text)
 
 
+@contextmanager
+def with_tiles() -> Iterator[None]:
+    """``cpu`` has tile registers, in software where this machine has none. Nothing compiled inside may run outside."""
+    host, missing, module_text = cpu.host(), processor.missing, cpu.module_text
+    if host.features >= TILE_FEATURES:
+        yield
+        return
+
+    def played(sources: Sequence[KernelSource], target: Target, *, runner: bool = True) -> str:
+        changed = [emulated(source, first=True) if "ldtilecfg" in source.text else source for source in sources]
+        return module_text(changed, target, runner=runner)
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(cpu, "_host", lambda: replace(host, features=host.features | TILE_FEATURES))
+        patches.setattr(cpu, "module_text", played)
+        patches.setattr(processor, "missing", lambda features: missing(f for f in features if f not in TILE_FEATURES))
+        patches.setattr(processor, "tiles_refused", lambda: "")
+        yield
+
+
+def faults() -> list[str]:
+    """What the instructions have been refused since the last call, in any thread."""
+    noted = STATE[:, NOTED : NOTED + len(FAULTS)].any(axis=0)
+    STATE[:, NOTED:] = 0
+    return [fault for fault, there in zip(FAULTS, noted, strict=True) if there]
+
+
+def held() -> int:
+    """The number of threads whose tiles are configured: the system saves those with each switch."""
+    return int(STATE[:, SHAPES].astype(bool).sum())
+
+
 def _functions() -> str:
     texts = [_configure(), _release(), _zero(), _move("tileloadd64"), _move("tilestored64"), _bf16()]
     texts += [_bytes(name) for name in BYTES]
@@ -42,27 +95,47 @@ def _define(code: Code, arguments: str) -> str:
     return code.function(f"define internal void {PREFIX}{code.name}({arguments}) #1")
 
 
-def _global(code: Code, name: str) -> Value:
-    """Where the tiles, or their shapes, are: machine code that is loaded here has no memory of its own to write."""
-    at = STATE.ctypes.data + (8 * TILE if name == "shapes" else 0)
-    return Value(code, f"inttoptr (i64 {at} to ptr)", PTR)
+class Played(Code):
+    """The function that stands for an instruction."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        # the calling thread's memory: machine code that is loaded here has none of its own to write
+        address = ctypes.cast(ctypes.CDLL(None).gettid, ctypes.c_void_p).value
+        thread = self.let(f"call i32 inttoptr (i64 {address} to ptr)()", Type("i32"))
+        number = self.convert("zext", thread, "i64").integer_op("urem", THREADS)
+        self.state = self.gep(Value(self, f"inttoptr (i64 {STATE.ctypes.data} to ptr)", PTR), number * OF_THREAD, "i8")
 
 
-def _tile(code: Code, number: Value) -> Value:
-    return code.gep(_global(code, "tiles"), code.convert("zext", number, "i64") * TILE, "i8")
+def _number(code: Played, name: str) -> Value:
+    """The number of a tile that is an argument."""
+    return code.convert("zext", code.argument(name, I8), "i64")
+
+
+def _tile(code: Played, number: Value) -> Value:
+    return code.gep(code.state, number * TILE, "i8")
 
 
 def _byte(code: Code, at: Value) -> Value:
     return code.convert("zext", code.load(at, I8), "i64")
 
 
-def _rows(code: Code, number: Value) -> Value:
-    return _byte(code, code.gep(_global(code, "shapes"), code.convert("zext", number, "i64") + 48, "i8"))
+def _rows(code: Played, number: Value) -> Value:
+    return _byte(code, code.gep(code.gep(code.state, SHAPES, "i8"), number + 48, "i8"))
 
 
-def _width(code: Code, number: Value) -> Value:
+def _width(code: Played, number: Value) -> Value:
     """Bytes of a row."""
-    return _byte(code, code.gep(_global(code, "shapes"), code.convert("zext", number, "i64") * 2 + 16, "i8"))
+    return _byte(code, code.gep(code.gep(code.state, SHAPES, "i8"), number * 2 + 16, "i8"))
+
+
+def _fault(code: Played, refused: Value, fault: str) -> None:
+    with code.when(refused):
+        code.store(code.const(1, I8), code.gep(code.state, NOTED + FAULTS.index(fault), "i8"))
+
+
+def _usable(code: Played, number: Value) -> None:
+    _fault(code, (_rows(code, number) * _width(code, number)).equals(0), UNCONFIGURED)
 
 
 def _fill(code: Code, at: Value, count: int) -> None:
@@ -71,29 +144,49 @@ def _fill(code: Code, at: Value, count: int) -> None:
 
 
 def _configure() -> str:
-    code = Code("ldtilecfg")
+    code = Played("ldtilecfg")
     source = code.argument("from", PTR)
+
+    def byte(at: Value | int) -> Value:
+        return _byte(code, code.gep(source, at, "i8"))
+
+    _fault(code, byte(0).differs(1) | byte(1).differs(0), CONFIGURATION)  # the palette, and the row to start from
+    unused = (
+        (2, 16),
+        (16 + 2 * TILES, 48),
+        (48 + TILES, ROW),
+    )  # bytes that are reserved, or of tiles of other palettes
+    for first, last in unused:
+        with code.loop(first, last) as at:
+            _fault(code, byte(at).differs(0), CONFIGURATION)
+    with code.loop(0, TILES) as tile:
+        rows, width, high = byte(tile + 48), byte(tile * 2 + 16), byte(tile * 2 + 17)
+        refused = (rows > 16) | (width > ROW) | high.differs(0) | (rows.equals(0) ^ width.equals(0))
+        _fault(code, refused, CONFIGURATION)
     with code.loop(0, ROW) as i:
-        code.store(code.load(code.gep(source, i, "i8"), I8), code.gep(_global(code, "shapes"), i, "i8"))
-    _fill(code, _global(code, "tiles"), 8 * TILE)
+        code.store(code.load(code.gep(source, i, "i8"), I8), code.gep(code.gep(code.state, SHAPES, "i8"), i, "i8"))
+    _fill(code, code.state, TILES * TILE)
     return _define(code, "ptr %from")
 
 
 def _release() -> str:
-    code = Code("tilerelease")
-    _fill(code, _global(code, "shapes"), ROW)
+    code = Played("tilerelease")
+    _fill(code, code.gep(code.state, SHAPES, "i8"), ROW)
     return _define(code, "")
 
 
 def _zero() -> str:
-    code = Code("tilezero")
-    _fill(code, _tile(code, code.argument("t", I8)), TILE)
+    code = Played("tilezero")
+    number = _number(code, "t")
+    _usable(code, number)
+    _fill(code, _tile(code, number), TILE)
     return _define(code, "i8 %t")
 
 
 def _move(name: str) -> str:
-    code = Code(name)
-    number, memory, stride = code.argument("t", I8), code.argument("p", PTR), code.argument("stride", I64)
+    code = Played(name)
+    number, memory, stride = _number(code, "t"), code.argument("p", PTR), code.argument("stride", I64)
+    _usable(code, number)
     tile, width = _tile(code, number), _width(code, number)
     loads = name == "tileloadd64"
     if loads:
@@ -105,18 +198,21 @@ def _move(name: str) -> str:
     return _define(code, "i8 %t, ptr %p, i64 %stride")
 
 
-def _three(code: Code) -> tuple[Value, Value, Value, Value, Value, Value]:
+def _three(code: Played) -> tuple[Value, Value, Value, Value, Value, Value]:
     """The tiles of sums, rows and columns; how many rows, words of a row and columns there are."""
-    c, a, b = (code.argument(name, I8) for name in ("c", "a", "b"))
-    rows, words, columns = _rows(code, c), _width(code, a), _width(code, c)
-    return (
-        _tile(code, c), _tile(code, a), _tile(code, b),
-        rows, words.integer_op("udiv", 4), columns.integer_op("udiv", 4),
-    )  # fmt: skip
+    c, a, b = (_number(code, name) for name in ("c", "a", "b"))
+    for number in (c, a, b):
+        _usable(code, number)
+    _fault(code, c.equals(a) | c.equals(b) | a.equals(b), SAME_TILE)
+    rows, words, columns = _rows(code, c), _width(code, a).integer_op("udiv", 4), _width(code, c).integer_op("udiv", 4)
+    unequal = rows.differs(_rows(code, a)) | words.differs(_rows(code, b)) | _width(code, c).differs(_width(code, b))
+    in_words = (_width(code, a) | _width(code, c)).integer_op("urem", 4)
+    _fault(code, unequal | in_words.differs(0), UNEQUAL_SHAPES)
+    return _tile(code, c), _tile(code, a), _tile(code, b), rows, words, columns
 
 
 def _bf16() -> str:
-    code = Code("tdpbf16ps")
+    code = Played("tdpbf16ps")
     c, a, b, rows, words, columns = _three(code)
 
     def flushed(value: Value) -> Value:
@@ -140,7 +236,7 @@ def _bf16() -> str:
 
 
 def _bytes(name: str) -> str:
-    code = Code(name)
+    code = Played(name)
     c, a, b, rows, words, columns = _three(code)
     widen = ["zext" if sign == "u" else "sext" for sign in name[4:6]]
     total = code.slot(Type("i32"))

@@ -54,6 +54,7 @@ from tests.matrix_emulation import emulated
 from tests.native import innermost_loops
 from tests.onnx_builders import model, node, value
 
+pytestmark = pytest.mark.usefixtures("strict_tiles")
 HOST = cpu.host()
 SAPPHIRE_RAPIDS = cpu.named("cpu:sapphirerapids")
 ALDER_LAKE = cpu.named("cpu:alderlake")  # dot products of bytes alone, and vectors of half the width

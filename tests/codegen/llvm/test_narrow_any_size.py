@@ -29,6 +29,7 @@ from tests.matrix_emulation import emulated
 
 Build = Callable[..., Kernel[Contraction]]
 At = Mapping[str, int]
+pytestmark = pytest.mark.usefixtures("strict_tiles")
 HOST, SAPPHIRE_RAPIDS, ALDER_LAKE = cpu.host(), cpu.named("cpu:sapphirerapids"), cpu.named("cpu:alderlake")
 
 

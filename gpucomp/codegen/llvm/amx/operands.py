@@ -23,6 +23,7 @@ from gpucomp.kernel import Contraction, Kernel
 WORD = 4  # bytes of a pair or quad: the operand of one lane along k
 ELEMENTS = {F32: (BF16,), I32: (I8, U8)}
 STRIDES = (1, 2, 3, 4)
+FEW_ROWS = 4
 
 
 def element_of(expr: Expr, acc: DType) -> Expr | None:
@@ -62,6 +63,16 @@ class Narrow:
     def group(self) -> int:
         """Elements of a word."""
         return WORD // self.dtype.nbytes
+
+    @property
+    def few_rows(self) -> bool:
+        """Whether dot products of bytes take as long as tiles: each waits for the columns, of which it reads the same lines.
+
+        llama.cpp leaves one row to dot products (ggml-cpu/amx/mmq.cpp). A tile costs its configuration besides, and what the
+        system saves of it with each switch of threads.
+        """
+        rows, factors = self.ops.m.extent, (self.ops.a.dtype, self.ops.b.dtype)
+        return isinstance(rows, int) and rows < FEW_ROWS and self.dtype is not BF16 and factors != (U8, U8)
 
 
 @lru_cache(maxsize=32)

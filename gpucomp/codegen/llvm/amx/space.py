@@ -121,7 +121,7 @@ class RowTiles(Sizes):
     channels: int = 0  # channels of a pixel of a copied line, padded
     pixel_bytes: int = 0
     taps_inside: bool = (
-        False  # each tile's points of k are read at all taps: the first cache holds that much of deep pixels
+        False  # each tile's points of k are read at all taps: that much of deep pixels fits the first cache
     )
     lines: int = 0  # lines of the result in a task
     pitch: int = 0  # pixels in a copied line
@@ -152,6 +152,8 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
         return "an operand is wider than bf16, or than a byte for sums in i32"
     if missing := [f for f in FEATURES.get(narrow.dtype, BYTE_FEATURES) if f not in features]:
         return f"the processor has no {' and no '.join(missing)}"
+    if features & {"avx512vnni", "avxvnni"} and narrow.few_rows:
+        return "the rows are few, for which dot products of bytes are as fast"
     return unreadable_columns(kernel, narrow)
 
 
