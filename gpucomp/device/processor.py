@@ -105,7 +105,10 @@ def tiles_refused() -> str:
     if call(ctypes.c_long(ARCH_PRCTL), ctypes.c_long(REQUEST_PERMISSION), ctypes.c_long(TILE_DATA)) == 0:
         return ""
     number = ctypes.get_errno()
-    return f"the system refuses them: {os.strerror(number)} ({errno.errorcode.get(number, number)})"
+    why = os.strerror(number)
+    if number == errno.ENOSPC:  # arch/x86/kernel/fpu/xstate.c in Linux, validate_sigaltstack
+        why = "a thread's signal stack (sigaltstack) is too small for what they add to it"
+    return f"the system refuses them: {why} ({errno.errorcode.get(number, number)})"
 
 
 def missing(features: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gpucomp.artifact.plan import Plan
@@ -32,7 +33,10 @@ CPUID = {
     "avx512bw": ("leaf7[1]", 30),
     "avx512vl": ("leaf7[1]", 31),
     "avx512vnni": ("leaf7[2]", 11),
+    "amx-bf16": ("leaf7[3]", 22),
     "avx512fp16": ("leaf7[3]", 23),
+    "amx-tile": ("leaf7[3]", 24),
+    "amx-int8": ("leaf7[3]", 25),
     "avxvnni": ("leaf71[0]", 4),
     "avx512bf16": ("leaf71[0]", 5),
 }
@@ -43,8 +47,8 @@ _LEVELS = {
     "avx512f": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
 }
 _LEVEL_NAMES = {"sse4.1": "x86-64-v2", "avx2": "x86-64-v3", "avx512f": "x86-64-v4"}
-# registers that the system saves (XCR0): those of AVX, and those of AVX-512
-_SAVED = {"avx": 0x6, "avx512f": 0xE0}
+# registers that the system saves (XCR0): those of AVX, those of AVX-512, and tiles with their configuration
+_SAVED = {"avx": 0x6, "avx512f": 0xE0, "amx-tile": 0x60000}
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,16 @@ def checks(plan: Plan) -> list[Check]:
     return [*made, *([Check("saved", hex(saved), "the system saves the registers")] if saved else [])]
 
 
-def uses_tiles(plan: Plan) -> bool:
-    """Whether the target has tile registers, which a process must ask Linux for."""
-    return bool(TILES & set(plan.features))
+def uses_tiles(plan: Plan, sources: Mapping[str, str]) -> bool:
+    """Whether a kernel uses tile registers (AMX), which a process must ask Linux for. ``sources`` has the kernels' texts."""
+    return any("@llvm.x86.ldtilecfg" in sources[kernel.source] for kernel in plan.kernels)
+
+
+def needed(plan: Plan, sources: Mapping[str, str]) -> Plan:
+    """``plan`` without the tile registers of its target, if no kernel uses them: LLVM does not use them by itself."""
+    if uses_tiles(plan, sources):
+        return plan
+    return replace(plan, features=tuple(f for f in plan.features if f not in TILES))
 
 
 @dataclass(frozen=True)

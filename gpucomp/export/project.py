@@ -16,7 +16,7 @@ from gpucomp.export import states
 from gpucomp.export.layout import ALIGNMENT, Argument, Layout, layout_of, rounded
 from gpucomp.export.names import CTensor, commented, members, picture_in, project_name
 from gpucomp.export.open_layout import open_layout_of, shape_of
-from gpucomp.export.processors import asked, checks, compiler_of
+from gpucomp.export.processors import asked, checks, compiler_of, needed, uses_tiles
 from gpucomp.export.recording import Recorded, recorded
 from gpucomp.export.refusals import refuse, refuse_many, require_place
 from gpucomp.export.sizes import bytes_of, is_open
@@ -310,7 +310,7 @@ def _stack(model: Model) -> int:
 def _variables(model: Model, records: Recorded, name: str, file: str) -> dict[str, object]:
     """What the templates show."""
     plan, layout = model.plan, model.layout
-    compiler, check = compiler_of(plan), checks(plan)
+    compiler, processor = compiler_of(plan), needed(plan, model.contents.sources)
     given, of_sizes = _given(model), _of_sizes(model)
     return of_sizes | {
         "sizes_parameter": str(of_sizes["sizes_parameter"]).format(name=name),
@@ -340,8 +340,9 @@ def _variables(model: Model, records: Recorded, name: str, file: str) -> dict[st
         "read": _addresses(model, model.inputs, [plan.buffers[p].name for p in plan.inputs], written=False),
         "written": _addresses(model, model.outputs, plan.output_names, written=True),
         "stack_bytes": _stack(model),
-        "check": check,
-        "asked": asked(plan),
+        "check": checks(processor),
+        "asked": asked(processor),
+        "tiles": uses_tiles(plan, model.contents.sources),
         "compiler": compiler,
         "picture": picture_in(model.inputs) if layout.open is None else None,
         "shows_floats": model.outputs[0].dtype == "f32",

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpucomp.artifact.plan import Plan
 from gpucomp.device import processor
-from gpucomp.device.isa import isa_of
+from gpucomp.device.isa import TILES, isa_of
 from gpucomp.errors import UsageError
 from gpucomp.export.layout import ALIGNMENT
 from gpucomp.ir.dim import Dim
@@ -67,6 +67,7 @@ def recorded(
     Raises ``UsageError`` (GPC2062) if there is nothing that runs.
     """
     here = isa_of(frozenset(plan.features)).name == platform.machine() and not processor.missing(plan.features)
+    here = here and not (TILES.intersection(plan.features) and processor.tiles_refused())
     if not here and elsewhere is None:
         raise UsageError(
             f"the results of the self-test are recorded here, and this processor does not run code for {exe.target}: "

@@ -8,7 +8,6 @@ from pathlib import Path
 from gpucomp.artifact.plan import WEIGHT
 from gpucomp.device.isa import isa_of
 from gpucomp.errors import UnsupportedError, UsageError, quote, several
-from gpucomp.export.processors import uses_tiles
 from gpucomp.export.stack import stack_bytes
 from gpucomp.export.states import problems_of
 from gpucomp.ir.types import STRING
@@ -106,5 +105,3 @@ def _of_the_plan(contents: Contents) -> Iterator[str]:
         yield "a kernel has too many tasks"
     if any(stack_bytes(contents.sources[kernel.source]) > LARGEST_STACK for kernel in plan.kernels):
         yield f"a kernel takes more than {LARGEST_STACK} bytes of stack"
-    if uses_tiles(plan):
-        yield f"{plan.target} has tile registers (AMX), which a program must ask its system for: choose cpu:x86-64-v4"

@@ -16,7 +16,7 @@ from gpucomp.artifact.plan import Plan
 from gpucomp.device.processor import flags
 from gpucomp.errors import DeviceError, UnsupportedError, UsageError
 from gpucomp.export.names import Picture, members, picture_in, project_name
-from gpucomp.export.processors import CPUID, Asked, asked, checks, compiler_of, uses_tiles
+from gpucomp.export.processors import CPUID, Asked, asked, checks, compiler_of
 from gpucomp.export.project import export_c
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
@@ -151,13 +151,6 @@ def test_operators_on_the_host_are_told_all_at_once():
 def test_shapes_that_depend_on_values_are_refused():
     with pytest.raises(UnsupportedError, match=r"GPC4030 .*NonZero at node 'where' runs on the host"):
         export_c(gpucomp.compile(nonzero(), target="cpu"), None)
-
-
-def test_tile_registers_are_refused():
-    exe = gpucomp.compile(classifier(), target="cpu:sapphirerapids")
-    with pytest.raises(UnsupportedError, match=r"GPC4030 .*tile registers"):
-        export_c(exe, None)
-    assert not uses_tiles(gpucomp.compile(classifier(), target="cpu:x86-64-v4").plan)
 
 
 def test_code_for_another_processor_needs_the_model(tmp_path):

@@ -93,6 +93,13 @@ def test_a_system_that_refuses_tile_registers_says_why(system):
         processor.require(("amx-tile",), "sapphirerapids")
 
 
+def test_signal_stacks_that_are_too_small_for_tiles_are_told(system):
+    system(errno.ENOSPC)
+
+    assert "signal stack (sigaltstack) is too small" in processor.tiles_refused()
+    assert processor.tiles_refused().endswith("(ENOSPC)")
+
+
 def test_a_processor_without_tile_registers_is_not_asked(system):
     found = system(0, frozenset({"avx2"}))
 
