@@ -19,47 +19,14 @@ from gpucomp.targets.cpu import host
 from tests.export.built import COMPILERS, cmake, run
 from tests.export.models import classifier
 from tests.kernel.passes.test_run_time_zero_points import feed_forward
+from tests.system_calls import has_tiles
 
 TARGET = "cpu:sapphirerapids"
 NEEDS_C = pytest.mark.skipif(
     sys.platform != "linux" or "sse4.1" not in host().features or not shutil.which("cmake") or not COMPILERS,
     reason="Linux on x86-64 with cmake and a C compiler is needed",
 )
-# what has_tiles of a project says, under a filter that answers its system call with what the first argument is, an error or 0,
-# and another one than the documented with EPERM
-ASKS = """
-#include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/prctl.h>
-
-HAS_TILES
-
-#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-#define UNLESS(value, skipped) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, skipped)
-
-int main(int count, char **words)
-{
-    unsigned answer = SECCOMP_RET_ERRNO | (unsigned)(count > 1 ? atoi(words[1]) : 0);
-    struct sock_filter rules[] = {
-        LOAD(nr), UNLESS(158, 6), LOAD(args[0]), UNLESS(0x1023, 3), LOAD(args[1]), UNLESS(18, 1),
-        BPF_STMT(BPF_RET | BPF_K, answer),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
-        printf("no filter\\n");
-        return 0;
-    }
-    printf("%d\\n", has_tiles());
-    return 0;
-}
-"""
+ANSWERS = [(0, True), (28, False), (1, False), (22, False)]  # of Linux: 0, ENOSPC, EPERM, EINVAL
 
 
 def bytes_model() -> gpucomp.Executable:
@@ -117,18 +84,22 @@ def test_a_project_with_tiles_runs_or_tells_that_there_are_none(tmp_path: Path) 
 
 
 @NEEDS_C
-@pytest.mark.parametrize(("answer", "has_tiles"), [(0, "1"), (28, "0"), (1, "0"), (22, "0")])
-def test_the_system_is_asked_as_linux_documents(answer: int, has_tiles: str, tmp_path: Path) -> None:
-    exported(bytes_model(), tmp_path / "net", feed_forward(37))
-    (function,) = re.findall(r"^static int has_tiles.*?^\}$", (tmp_path / "net" / "net.c").read_text(), re.M | re.S)
-    (tmp_path / "asks.c").write_text(ASKS.replace("HAS_TILES", function))
-    run(COMPILERS[0], "-O2", "-Wall", "-Werror", tmp_path / "asks.c", "-o", tmp_path / "asks")
+@pytest.mark.parametrize(("answer", "granted"), ANSWERS)
+def test_the_system_is_asked_as_linux_documents(answer: int, granted: bool, tmp_path: Path) -> None:
+    template = (Path(gpucomp.__file__).parent / "export" / "templates" / "model.c.j2").read_text()
+    (function,) = re.findall(r"^static int has_tiles.*?^\}$", template, re.MULTILINE | re.DOTALL)
 
-    found = run(tmp_path / "asks", answer).strip()
+    assert has_tiles(function, answer, tmp_path) == granted
 
-    if found == "no filter":
-        pytest.skip("this system takes no seccomp filter")
-    assert found == has_tiles
+
+@NEEDS_C
+@pytest.mark.parametrize(("answer", "granted"), ANSWERS)
+def test_the_c_runtime_asks_the_system_likewise(answer: int, granted: bool, tmp_path: Path) -> None:
+    source = (Path(gpucomp.__file__).parent / "native" / "src" / "system.c").read_text()
+    function = re.findall(r"^static bool tiles_refused.*?^\}$", source, re.MULTILINE | re.DOTALL)[0]
+    negated = "static bool has_tiles(void) { return !tiles_refused(); }"
+
+    assert has_tiles(f"{function}\n{negated}", answer, tmp_path) == granted
 
 
 def test_results_of_a_project_are_recorded_elsewhere_if_tiles_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
