@@ -174,6 +174,7 @@ NEWEST, OLDEST = 24, 14  # versions of clang to look for
 OLDEST_FOR_HIP = 18
 # Debian 12's clang is 14. gfx950 needs 20: Debian has 22 too, among its security updates
 PACKAGES = {"opencl": "clang", "hip": "clang-19 lld-19", "newest": "clang-22 lld-22"}
+LIMIT_S = 600.0  # of one compilation: the slowest takes a minute on a busy machine
 UNKNOWN = re.compile("unknown target CPU|invalid target ID|is not a valid processor")
 NO_LINKER = re.compile('unable to execute command: Executable "[^"]*lld')
 # without ROCm: neither its headers nor its device library. Sums of products within an expression are fused, as in OpenCL.
@@ -298,7 +299,12 @@ def _run(flags: Sequence[str], text: str, source: KernelSource, arch: str) -> st
     if not found:
         raise missing(source.language)
     for clang in found:
-        done = subprocess.run([clang, *flags], input=text, capture_output=True, text=True, timeout=120, check=False)
+        try:
+            done = subprocess.run(
+                [clang, *flags], input=text, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise KernelBuildError(build_failed(source, f"{clang} took more than {LIMIT_S:g} s")) from None
         if NO_LINKER.search(done.stderr):
             unlinked = done.stderr.partition("\n")[0].strip()
         elif not UNKNOWN.search(done.stderr):

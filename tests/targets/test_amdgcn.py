@@ -105,6 +105,14 @@ def test_what_the_compiler_refuses_is_an_error_with_its_words():
         amdgcn.resources(source, "gfx90a")
 
 
+def test_a_compiler_that_takes_too_long_is_an_error_of_the_kernel(monkeypatch):
+    monkeypatch.setattr(amdgcn, "LIMIT_S", 1e-4)
+    source = SimpleNamespace(name="k7", text="kernel void k7(void) {}", language="opencl", digest="0" * 12)
+
+    with pytest.raises(KernelBuildError, match=r"kernel k7: \S*clang\S* took more than 0.0001 s"):
+        amdgcn.assemble(source, "gfx90a")
+
+
 def test_without_a_compiler_it_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(amdgcn.shutil, "which", lambda name: None)
 
