@@ -80,12 +80,12 @@ def shapes_in(content: bytes) -> dict[str, Any]:
 
 def _converted(path: Path, converter: Converter) -> tuple[bytes, dict[str, Any]]:
     found = _installed((*converter.modules, "onnx", "onnx_ir"))
+    key = _key(path, converter, found)  # a file that cannot be read is told first, with a cache or without one
     if missing := [module for module in converter.modules if found.get(module) is None]:
         raise DeviceError(
             f"{quote(path)} is {converter.title}, and {missing[0]}, which reads it, is not installed: {converter.install}",
             code="GPC5003",
         )
-    key = _key(path, converter, found)  # it is an error for a file that cannot be read, with a cache or without one
     content, _ = files.export(
         config.current().cache, key, lambda: _written(path, converter), lambda: key == _key(path, converter, found)
     )

@@ -222,7 +222,7 @@ def test_converters_of_another_environment_need_nothing_else_there(elsewhere, tm
 
 
 def test_packages_that_do_not_fit_beside_gpucomp_are_told_an_environment(tmp_path, monkeypatch):
-    monkeypatch.setattr(convert, "versions", lambda modules: dict.fromkeys(modules))
+    monkeypatch.setattr(installed, "versions", lambda modules: dict.fromkeys(modules))
     (tmp_path / "inference.pdmodel").write_text("")
 
     with pytest.raises(gpucomp.DeviceError, match=r"python -m venv converters && .*'paddle2onnx>=2.1,<3'.*CONVERTERS="):

@@ -12,11 +12,12 @@ import pytest
 
 import gpucomp
 from gpucomp.cli import main
-from gpucomp.frontend.foreign import exported as in_memory
-from gpucomp.frontend.foreign import torch_exporter
 
 torch = pytest.importorskip("torch", reason="could not import 'torch'")
 pytest.importorskip("onnxscript", reason="could not import 'onnxscript'")
+
+from gpucomp.frontend.foreign import exported as in_memory  # noqa: E402, imports torch
+from gpucomp.frontend.foreign import torch_exporter  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch about torch
 
