@@ -22,7 +22,6 @@ from gpucomp.expr.core import (
     loads,
     select,
     substitute,
-    transform,
     var,
     walk,
 )
@@ -101,6 +100,8 @@ def fused_kernel(first: KernelStep, second: KernelStep, place: int) -> KernelSte
         return form
     if form.dtype.nbytes != BYTES:
         return Refusal(f"operands are {form.dtype}")
+    if below.params[place].dtype is not form.dtype:
+        return Refusal("the result between them is not rounded as operands are, but converted")
     return splice.step(canonical(kernel), second.name, second.why)
 
 
@@ -165,18 +166,24 @@ def _places(above: Kernel[Contraction], below: Kernel[Contraction], place: int) 
 
 
 def _without(value: Expr, place: int, acc: Hole) -> Expr | Refusal:
-    """``value`` without the terms that load input ``place``: each is in a sum with ``acc``, and is used nowhere else."""
-
-    def change(node: Expr) -> Expr | None:
+    """``value`` without the terms that load input ``place``: each is in a sum with ``acc``, and both are used nowhere else."""
+    sums: dict[Expr, Expr] = {}
+    stack, seen = [value], set[Expr]()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
         terms = _terms(node)
-        kept = [t for t in terms if not _is_load(t, place)]
-        if len(terms) - len(kept) != 1 or acc not in kept:
-            return None
-        return _sum(kept)
-
-    result = transform(value, change)
-    alone = any(ld.source == place for ld in loads(result))
-    return Refusal("the result is used other than in a sum with the second product") if alone else result
+        others = [t for t in terms if t is not acc and not _is_load(t, place)]
+        if len(others) == len(terms):
+            stack += node.operands
+            continue
+        apart = terms.count(acc) != 1 or len(terms) - len(others) != 2
+        if apart or any(n is acc or _is_load(n, place) for t in others for n in walk(t)):
+            return Refusal("one of the two results is used other than in their sum")
+        sums[node] = _sum([acc, *others])
+    return substitute(value, sums)
 
 
 def _is_load(term: Expr, place: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from gpucomp import ops, targets
 from gpucomp.device.target import Target
 from gpucomp.ir import F32, Graph, Op, Value, constant
-from gpucomp.ir.types import F16, I32, U8
+from gpucomp.ir.types import BF16, BOOL, F16, I8, I32, U8, DType
 from gpucomp.schedule.expected import Expected
 from tests.builders import graph_of, scalar, tensor, weights
 
@@ -114,6 +115,18 @@ def added(stride: int = 1, *, channels: int = 72, window: int = 1, relu: bool = 
     return graph_of(ops.Relu(ops.Add(first, conv(y, 24, stride=stride))), *([first] if also else []))
 
 
+def added_and(use: Callable[[Value, Value, Value], Sequence[Value]]) -> Graph:
+    """Two convolutions and their sum, of which ``use`` makes the outputs."""
+    x, y = (ops.Cast(tensor(name, 1, 5, 7, 72, dtype=F16), to=F32) for name in "xy")
+    first, second = conv(x, 24), conv(y, 24)
+    return graph_of(*use(first, second, ops.Add(first, second)))
+
+
+def converted(to: DType) -> Graph:
+    """Two convolutions, of which the first is converted before they are added."""
+    return added_and(lambda first, second, both: [ops.Add(ops.Cast(ops.Cast(first, to=to), to=F32), second)])
+
+
 def row_sums(*, of_rows: int = 1) -> Graph:
     """A product, with the sum and the maximum of each of its rows (or columns)."""
     y = ops.MatMul(tensor("x", 19, 24), filters(24, 32))
@@ -188,6 +201,21 @@ REFUSALS: dict[str, dict[str, Case]] = {
         "the first result is an output": Case(added(also=True), SM_90A, "fp16", expected=Either),
         "the first has an activation": Case(added(relu=True), SM_90A, "fp16", expected=Either),
         "the first has a window": Case(added(window=3), SM_90A, "fp16", expected=Either),
+        "the second result is used besides": Case(
+            added_and(lambda first, second, both: [ops.Mul(both, second)]), SM_90A, "fp16", expected=Either
+        ),
+        "the second result is an output": Case(
+            added_and(lambda first, second, both: [ops.Relu(both), ops.Relu(second)]), SM_90A, "fp16", expected=Either
+        ),
+        "the first result is added twice": Case(
+            added_and(lambda first, second, both: [ops.Add(both, first)]), SM_90A, "fp16", expected=Either
+        ),
+        "the second result is added twice": Case(
+            added_and(lambda first, second, both: [ops.Add(both, second)]), SM_90A, "fp16", expected=Either
+        ),
+        "the first result is made a truth value": Case(converted(BOOL), SM_90A, "fp16", expected=Either),
+        "the first result is made a whole number": Case(converted(I8), SM_90A, "fp16", expected=Either),
+        "the first result is rounded otherwise": Case(converted(BF16), SM_90A, "fp16", expected=Either),
         "rows are no multiple of 16 bytes": Case(added(channels=12), SM_90A, "fp16", expected=Either),
         "two kernels are expected to be faster": Case(added(), SM_90A, "fp16", expected=Neither),
     },
