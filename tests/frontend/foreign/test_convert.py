@@ -115,6 +115,7 @@ def test_a_converter_that_is_not_installed_is_named_with_the_command(tmp_path, m
     monkeypatch.setattr(
         formats, "CONVERTERS", {".fake": Converter("fake", "a model of Fake", "torch", ("no_such_module",))}
     )
+    (tmp_path / "net.fake").write_text("")
 
     with pytest.raises(
         gpucomp.DeviceError, match=r"no_such_module, which reads it, is not installed: pip install 'torch"
@@ -207,6 +208,7 @@ def elsewhere(tmp_path_factory):
 def test_converters_of_another_environment_need_nothing_else_there(elsewhere, tmp_path, monkeypatch):
     (tmp_path / "inference.json").write_text("{}")
     (tmp_path / "inference.pdiparams").write_text("")
+    (tmp_path / "net.keras").write_text("")
 
     # gpucomp as it is installed, with a package beside it that the other environment has too
     (tmp_path / "gpucomp").symlink_to(convert.PACKAGE)
