@@ -11,6 +11,7 @@ records of tuning are for their text. Not here: ``order``, ``unsafe_hash`` and `
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -27,10 +28,12 @@ def _lazy_dataclass(
     frozen: bool = False,
     slots: bool = False,
 ) -> Any:
-    """A class decorator, to be used as that of ``dataclasses``."""
+    """A class decorator, to be used as that of ``dataclasses``. Raises ``TypeError`` where that does."""
 
     def decorate(cls: type) -> Any:
         own = vars(cls).keys()  # a method that the class has itself stays
+        if frozen and (setters := own & {"__setattr__", "__delattr__"}):
+            raise TypeError(f"Cannot overwrite attribute {max(setters)} in class {cls.__name__}")
         cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise its signature, which takes long to find out
         has_hash = "__hash__" in own and not (vars(cls)["__hash__"] is None and "__eq__" in own)
         methods = {"__init__"} | ({"__repr__"} if repr else set()) | ({"__eq__"} if eq else set())
@@ -45,32 +48,39 @@ def _lazy_dataclass(
         made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, frozen=inherits)(cls)
         made.__dataclass_params__.frozen = frozen
         for name in methods:
-            setattr(made, name, _stub(made, name, frozen))
+            setattr(made, name, _stub(made, name, frozen, slots))
         if frozen and not inherits:
             _freeze(made, slots)
+        abc.update_abstractmethods(made)  # a stub implements what a base class leaves open
         return made
 
     return decorate if cls is None else decorate(cls)
 
 
-def _stub(cls: type, name: str, frozen: bool) -> Callable[..., Any]:
-    """A method that puts the generated one into its place, and calls that."""
+def _stub(cls: type, name: str, frozen: bool, slots: bool) -> Callable[..., Any]:
+    """A method that puts the generated one into its place, unless that has another one by now, and calls it."""
+    method: Callable[..., Any] | None = None
 
-    def stub(self: Any, *args: Any, **named: Any) -> Any:
-        method = _generated(cls, name, frozen)
-        setattr(cls, name, method)
+    def stub(self: Any, /, *args: Any, **named: Any) -> Any:
+        nonlocal method
+        if method is None:
+            method = _generated(cls, name, frozen, slots)
+        if vars(cls).get(name) is stub:  # else somebody has wrapped or replaced it
+            setattr(cls, name, method)
         return method(self, *args, **named)
 
     stub.__name__, stub.__qualname__, stub.__module__ = name, f"{cls.__qualname__}.{name}", cls.__module__
     return stub
 
 
-def _generated(cls: type, name: str, frozen: bool) -> Callable[..., Any]:
+def _generated(cls: type, name: str, frozen: bool, slots: bool) -> Callable[..., Any]:
     """The method ``name`` that the standard library generates for the fields of ``cls``."""
     fields = [(one.name, one.type, one) for one in dataclasses.fields(cls)]
     after = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
     flags: dict[str, Any] = dict.fromkeys(FLAGS.values(), False) | {FLAGS[name]: True}
-    flags |= {"frozen": frozen and name == "__init__", "namespace": {"__doc__": cls.__name__, **after}}
+    if name == "__init__":  # with slots no default is an attribute of the class, so it sets those of all fields
+        flags |= {"frozen": frozen, "slots": slots}
+    flags |= {"namespace": {"__doc__": cls.__name__, **after}}
     method: Callable[..., Any] = vars(dataclasses.make_dataclass(cls.__name__, fields, **flags))[name]
     method.__qualname__, method.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
     return method
@@ -91,8 +101,9 @@ def _freeze(cls: Any, slots: bool) -> None:
         super(cls, self).__delattr__(name)
 
     cls.__setattr__, cls.__delattr__ = __setattr__, __delattr__
-    if slots:
-        cls.__getstate__, cls.__setstate__ = _state, _set_state
+    for name, method in (("__getstate__", _state), ("__setstate__", _set_state)):
+        if slots and name not in vars(cls):
+            setattr(cls, name, method)
 
 
 def _state(self: Any) -> list[Any]:

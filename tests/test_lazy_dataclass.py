@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import dataclasses
 import inspect
@@ -121,6 +122,106 @@ def test_what_a_class_has_itself_stays(decorator):
     assert (repr(Own(1)), Own(4).twice, Own(4).thrice) == ("own", 8, 12)
     assert hash(Hashed(1)) == 5
     assert Hashed(1) == Hashed(1)
+
+
+def counted(method: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
+    """``method``, with a list of its calls."""
+
+    def wrapper(*args: Any, **named: Any) -> Any:
+        calls.append(method.__name__)
+        return method(*args, **named)
+
+    return wrapper
+
+
+@both
+def test_a_wrapped_method_stays_wrapped(decorator):
+    made, names = point(decorator, frozen=True), ("__init__", "__repr__", "__eq__", "__hash__")
+    calls: list[str] = []
+    for name in names:
+        setattr(made, name, counted(getattr(made, name), calls))
+
+    one = made(3, name="a")
+    for _ in range(3):
+        assert one == made(3, name="a")
+        assert hash(one) == hash((3, 2, "a"))
+        assert repr(one).endswith("Point(x=3, y=2, notes=[], name='a')")
+    assert [calls.count(name) for name in names] == [4, 3, 3, 3]
+
+
+@both
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_fields_that_are_no_arguments_have_their_defaults(decorator, how):
+    @decorator(**how)
+    class Counted:
+        x: int
+        count: int = field(init=False, default=7)
+        notes: list[int] = field(init=False, default_factory=list)
+
+    for _ in range(2):
+        one = Counted(5)
+        assert (one.x, one.count, one.notes) == (5, 7, [])
+    with pytest.raises(TypeError, match="count"):
+        Counted(5, count=8)
+
+
+@both
+def test_own_ways_to_copy_stay(decorator):
+    @decorator(frozen=True, slots=True)
+    class Copied:
+        x: int
+
+        def __getstate__(self) -> list[int]:
+            return [self.x + 1]
+
+        def __setstate__(self, state: list[int]) -> None:
+            object.__setattr__(self, "x", 10 * state[0])
+
+    assert copy.copy(Copied(3)).x == 40
+
+
+@both
+@pytest.mark.parametrize("name", ["__setattr__", "__delattr__"])
+def test_a_frozen_class_with_own_setters_is_refused(decorator, name):
+    own = {name: lambda *args: None}
+
+    with pytest.raises(TypeError, match=f"Cannot overwrite attribute {name} in class Own"):
+        decorator(frozen=True)(type("Own", (), dict(own)))
+    assert decorator(type("Own", (), dict(own)))
+
+
+@both
+def test_a_field_can_be_named_self(decorator):
+    @decorator
+    class Named:
+        self: int
+
+    assert Named(self=3) == Named(3) != Named(4)
+
+
+@both
+def test_generated_methods_implement_abstract_ones(decorator):
+    class Abstract(abc.ABC):
+        @abc.abstractmethod
+        def __repr__(self) -> str: ...
+
+        @abc.abstractmethod
+        def other(self) -> int: ...
+
+    @decorator
+    class Open(Abstract):
+        x: int
+
+    @decorator
+    class Whole(Abstract):
+        x: int
+
+        def other(self) -> int:
+            return self.x
+
+    assert Whole(3).other() == 3
+    with pytest.raises(TypeError, match="other"):
+        Open(3)
 
 
 @both
