@@ -318,7 +318,22 @@ def _versions() -> tuple[str, ...]:
     for folder in sys.path:
         with contextlib.suppress(OSError):
             for name in os.listdir(folder or "."):
-                if name.endswith(".dist-info"):
-                    package, _, version = name.removesuffix(".dist-info").partition("-")
-                    found.setdefault(re.sub("[-_.]+", "_", package).lower(), version)
-    return platform.python_version(), *(f"{name} {found[name]}" for name in CALLED)
+                stem, _, kind = name.rpartition(".")
+                if kind in ("dist-info", "egg-info"):
+                    package, _, version = stem.partition("-")
+                    # older packages, as Debian's, need not have the version in the name
+                    found.setdefault(re.sub("[-_.]+", "_", package).lower(), version if kind == "dist-info" else "")
+    return platform.python_version(), *(f"{name} {found.get(name) or _asked_version(name)}" for name in CALLED)
+
+
+def _asked_version(package: str) -> str:
+    """The version in a package's metadata. Raises ``LookupError`` if it has none."""
+    from importlib import metadata  # takes longer to import than the folders to list
+
+    try:
+        version: str | None = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        version = None
+    if not version:
+        raise LookupError(f"the version of {package} is unknown")
+    return version

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import sys
 import time
 
 import numpy as np
@@ -195,6 +196,30 @@ def test_what_compiles_is_in_the_key(folder, monkeypatch, what):
     monkeypatch.setattr(*what)
 
     assert key() != before
+
+
+def test_versions_of_packages_of_all_forms(tmp_path, monkeypatch):
+    """Debian has packages with egg-info, whose version is in the name or not; the first of two in the path is imported."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place, version in (
+        (first / "numpy-1.24.2.egg-info", "1.24.2"),
+        (first / "ml_dtypes.egg-info", "0.5.1"),
+        (first / "onnx-1.21.0.dist-info", "1.21.0"),
+        (second / "numpy-2.1.0.dist-info", "2.1.0"),
+        (second / "llvmlite-0.45.0.dist-info", "0.45.0"),
+        (second / "Jinja2-3.1.6.dist-info", "3.1.6"),
+    ):
+        place.mkdir(parents=True)
+        name = "PKG-INFO" if place.suffix == ".egg-info" else "METADATA"
+        (place / name).write_text(f"Name: {place.stem.partition('-')[0]}\nVersion: {version}\n")
+    monkeypatch.setattr(sys, "path", [str(first), str(second)])
+
+    _, *found = model_cache._versions.__wrapped__()
+    assert found == ["numpy 1.24.2", "onnx 1.21.0", "llvmlite 0.45.0", "ml_dtypes 0.5.1", "jinja2 3.1.6"]
+
+    monkeypatch.setattr(sys, "path", [str(first)])
+    with pytest.raises(LookupError, match="llvmlite"):
+        model_cache._versions.__wrapped__()
 
 
 def test_another_compiler_of_cuda_has_another_key(folder, monkeypatch):
