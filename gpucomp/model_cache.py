@@ -43,6 +43,7 @@ from gpucomp.runtime.executable import Executable
 FORMAT = 1
 CALLED = ("numpy", "onnx", "llvmlite", "ml_dtypes", "jinja2")  # packages that the result depends on
 MAX_DESCRIPTION = 1 << 20  # bytes
+MODEL, DATA, ARTEFACT = "model", "data", "artefact"  # kinds of notes
 WHOLE = "whole"  # what is noted of an artefact whose digests were compared
 OF_OPERATORS = "GPC31"  # beginning of codes
 PACKAGE = Path(__file__).parent
@@ -107,10 +108,10 @@ class ModelCache:
         began, status = time.time_ns(), os.lstat(self.artefact)
         if not files.is_trusted(status):
             return None
-        is_known = known.told(self.folder, status) == WHOLE
+        is_known = known.told(self.folder, ARTEFACT, status) == WHOLE
         exe = opened(artifact.load(self.artefact, known=is_known))
         if not is_known:
-            known.note(self.folder, status, WHOLE, began)
+            known.note(self.folder, ARTEFACT, status, WHOLE, began)
         return exe
 
     def has_changed(self) -> bool:
@@ -142,7 +143,7 @@ class ModelCache:
             kept = {"key": self.key, "data": {name: digest for name, (digest, _) in data.items()}}
             files.write(self.description, json.dumps(kept | {"about": self._about(exe, contents.plan)}).encode())
             files.trim(self.folder, limit)
-            known.note_written(self.folder, self.artefact, WHOLE)
+            known.note_written(self.folder, ARTEFACT, self.artefact, WHOLE)
         except (OSError, ArtifactError, LookupError) as error:
             _warn("the compiled model is not cached: %s: %s", self.folder, error)
 
@@ -192,13 +193,12 @@ class ModelCache:
         if not path.startswith(folder + os.sep) or os.path.realpath(path) != path:
             return "", 0.0
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return "", 0.0
-            if not (digest := known.told(self.folder, status)):
-                began, digest = time.time_ns(), hashlib.file_digest(file, "sha256").hexdigest()
-                known.note(self.folder, status, digest, began)
-            return digest, status.st_mtime
+            digest = known.of_bytes(
+                self.folder, DATA, file.fileno(), lambda: hashlib.file_digest(file, "sha256").hexdigest()
+            )
+            return digest, os.fstat(file.fileno()).st_mtime
 
 
 def entry_for(model: object, target: object, arguments: Mapping[str, Any], records: object = None) -> ModelCache | None:
@@ -257,14 +257,13 @@ def _looked_at(model: object, folder: Path) -> tuple[str, bool]:
 
 def _looked_at_file(file: BinaryIO, folder: Path) -> tuple[str, bool]:
     """``_looked_at`` of a file, which is mapped: the compiler reads it once more, and memory would hold a large model twice."""
-    began, status = time.time_ns(), os.fstat(file.fileno())
-    match known.told(folder, status).split():
-        case [digest, ("data" | "whole") as kind]:
-            return digest, kind == "data"
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        digest, has_data = hashlib.sha256(content).hexdigest(), content.find(b"location") >= 0
-    known.note(folder, status, f"{digest} {'data' if has_data else 'whole'}", began)
-    return digest, has_data
+
+    def read() -> str:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return f"{hashlib.sha256(content).hexdigest()} {DATA if content.find(b'location') >= 0 else ''}"
+
+    digest, _, beside = known.of_bytes(folder, MODEL, file.fileno(), read).partition(" ")
+    return digest, beside == DATA
 
 
 def _what_is_in(place: object) -> object:

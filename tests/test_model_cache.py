@@ -478,6 +478,7 @@ def no_wait(monkeypatch):
 
 
 def test_bytes_of_a_large_model_are_read_once(folder, tmp_path, compilations, no_wait, monkeypatch):
+    monkeypatch.setattr(known, "_file_system", lambda descriptor: "ext4")
     path = tmp_path / "m.onnx"
     onnx.save(scaled(BIG, rows=1 << 17), path)
     time.sleep(0.03)
@@ -527,6 +528,20 @@ def test_large_data_beside_a_model_that_is_written_in_place_counts(folder, tmp_p
 
     assert len(compilations) == 2
     assert_matches(found.run({"x": BIG})["y"], np.tanh(-BIG * BIG))
+
+
+def test_large_data_that_is_stored_into_through_a_mapping_counts(folder, tmp_path, compilations, no_wait):
+    path = tmp_path / "m.onnx"
+    onnx.save(scaled(BIG, 1 << 17), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    mapped = np.memmap(tmp_path / "m.data", np.float32, "r+", shape=BIG.shape)
+    for count, weight in enumerate((2 * BIG, 3 * BIG, -BIG), 1):
+        mapped[:] = weight  # all pages are dirty from the first time on
+        time.sleep(0.03)
+
+        found = gpucomp.compile(path)
+
+        assert len(compilations) == count
+        assert_matches(found.run({"x": BIG})["y"], np.tanh(weight * BIG))
 
 
 def test_a_large_artefact_that_was_damaged_is_compiled_again(folder, compilations):
