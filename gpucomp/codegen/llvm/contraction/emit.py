@@ -49,7 +49,7 @@ from gpucomp.schedule.space import Schedule
 LIGHT_EPILOGUE = 20  # most operations that are unrolled over the vectors of a register block; an exponential is more
 
 SHORTEST_BLOCK = 64  # fewest points of k in a block, if the stack decides
-UNROLLED_REST = 2  # points of k in blocks for what is left of rows: each height has a text of its own
+UNROLLED_REST = 1  # points of k in blocks for what is left of rows: each height has a text of its own
 MANY_BLOCKS = 6
 REQUESTED = 64  # points of k between two prefetches of the epilogue's lines, if each row has a pointer
 
