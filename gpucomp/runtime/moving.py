@@ -61,8 +61,6 @@ class MovingProgram(CpuProgram):
         self._call = address_of(steps.steps), len(steps.steps), base, self._launches.table.address
         self._moved_in = self._epoch
         self._lies_in: np.ndarray | None = None  # the arena whose address is among the words
-        (segment,) = self._launches.segments  # all launches
-        self._shared = segment.shared_ns >= SMALLEST_SHARED_NS
 
     def move(self, shapes: Shapes) -> bool:
         """Go to the sizes of ``shapes``; whether that was possible. If not, it cannot run before it is moved again."""
@@ -83,9 +81,8 @@ class MovingProgram(CpuProgram):
             late = [words[place] for place in places]
             argument.late = late if any(late) else None
         self._launches.table.tasks_changed()
-        if self._shared != (shared_ns >= SMALLEST_SHARED_NS):
-            self._shared = not self._shared
-            (segment,) = self._launches.segments
+        (segment,) = self._launches.segments  # all launches
+        if (segment.shared_ns < SMALLEST_SHARED_NS) != (shared_ns < SMALLEST_SHARED_NS):
             self._launches.segments = [Segment(segment.first, segment.last, None, shared_ns)]
         self._expect(shared_ns)
         return True

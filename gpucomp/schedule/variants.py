@@ -9,6 +9,7 @@ be the best for an example is the best there, by as much as its record says.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -336,13 +337,13 @@ def _by_halves(
 ) -> dict[int, tuple[float, float]]:
     """By points, the ratios of two schedules on both sides of where the second takes over, at those of ``some`` that tell it."""
     found: dict[int, tuple[float, float]] = {}
-    low, high = 0, len(some)
-    while low < high:
-        middle = (low + high) // 2
-        at, sizes = some[middle]
-        every = ratios(sizes)
-        found[at] = every[before], every[after]
-        low, high = (middle + 1, high) if every[before] <= every[after] else (low, middle)
+
+    def second_is_faster(one: tuple[int, Sizes]) -> bool:
+        every = ratios(one[1])
+        found[one[0]] = every[before], every[after]
+        return every[before] > every[after]
+
+    bisect_left(some, True, key=second_is_faster)
     return found
 
 
