@@ -54,21 +54,48 @@ def emulated(source: KernelSource, *, first: bool) -> KernelSource:
 
 @contextmanager
 def with_tiles() -> Iterator[None]:
-    """``cpu`` has tile registers, in software where this machine has none. Nothing compiled inside may run outside."""
-    host, missing, module_text = cpu.host(), processor.missing, cpu.module_text
-    if host.features >= TILE_FEATURES:
+    """``cpu`` has tile registers, in software where this machine has none. Nothing compiled inside may run outside.
+
+    It has dot products of bytes as well, as all processors with tiles: what they are better at is left to them.
+    """
+    if cpu.host().features >= TILE_FEATURES:
         yield
         return
+    with _played(TILE_FEATURES | _dots()):
+        yield
+
+
+@contextmanager
+def without_tiles() -> Iterator[None]:
+    """``cpu`` has dot products of bytes, in software where this machine has none, and no tile registers."""
+    with _played(_dots(), hidden=TILE_FEATURES):
+        yield
+
+
+def _dots() -> frozenset[str]:
+    return frozenset() if cpu.host().features & {"avx512vnni", "avxvnni"} else frozenset({"avxvnni"})
+
+
+@contextmanager
+def _played(added: frozenset[str], hidden: frozenset[str] = frozenset()) -> Iterator[None]:
+    host, missing, module_text = cpu.host(), processor.missing, cpu.module_text
+    intrinsics = ["@llvm.x86.ldtilecfg("] if added >= TILE_FEATURES else []
+    intrinsics += [f"@llvm.x86.{name}(" for name in DOTS] if added & _dots() else []
 
     def played(sources: Sequence[KernelSource], target: Target, *, runner: bool = True) -> str:
-        changed = [emulated(source, first=True) if "ldtilecfg" in source.text else source for source in sources]
+        changed, first = [], True
+        for source in sources:
+            if any(name in source.text for name in intrinsics):
+                source, first = emulated(source, first=first), False
+            changed.append(source)
         return module_text(changed, target, runner=runner)
 
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(cpu, "_host", lambda: replace(host, features=host.features | TILE_FEATURES))
+        patches.setattr(cpu, "_host", lambda: replace(host, features=host.features - hidden | added))
         patches.setattr(cpu, "module_text", played)
-        patches.setattr(processor, "missing", lambda features: missing(f for f in features if f not in TILE_FEATURES))
-        patches.setattr(processor, "tiles_refused", lambda: "")
+        patches.setattr(processor, "missing", lambda features: missing(f for f in features if f not in added))
+        if added >= TILE_FEATURES:
+            patches.setattr(processor, "tiles_refused", lambda: "")
         yield
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -11,18 +10,17 @@ import pytest
 
 import gpucomp
 from gpucomp import config
-from gpucomp.device.isa import TILES
 from gpucomp.ir.dim import Dim
 from gpucomp.targets import cpu
 from testing.tolerance import assert_identical
 from tests.kernel.passes.test_run_time_zero_points import PRODUCTS, Product, codes, convolutions, feed_forward
-from tests.matrix_emulation import with_tiles
+from tests.matrix_emulation import with_tiles, without_tiles
 from tests.onnx_builders import model, node, value
 
-HOST = cpu.host()
-WITHOUT = replace(HOST, features=HOST.features - TILES)
 pytestmark = [
-    pytest.mark.skipif(not HOST.features.issuperset({"avx2", "fma"}), reason="tiles in software need AVX2 and FMA"),
+    pytest.mark.skipif(
+        not cpu.host().features.issuperset({"avx2", "fma"}), reason="tiles in software need AVX2 and FMA"
+    ),
     pytest.mark.usefixtures("strict_tiles"),
 ]
 RNG = np.random.default_rng(29)
@@ -40,8 +38,7 @@ def compiled(proto: onnx.ModelProto, **options: object) -> Iterator[gpucomp.Exec
     """For a processor with tiles, then for one without."""
     with with_tiles():
         yield gpucomp.compile(proto, target="cpu", **options)
-    with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(cpu, "_host", lambda: WITHOUT)
+    with without_tiles():
         yield gpucomp.compile(proto, target="cpu", **options)
 
 
@@ -148,6 +145,10 @@ def test_an_encoder_of_any_size_gives_the_bits_of_other_engines() -> None:
         check(encoder(np.int8, False, ("b", "t")), feeds, PRODUCTS_OF_BYTES, shapes=sizes)
 
 
+@pytest.mark.skipif(
+    "avx512f" not in cpu.host().features,
+    reason="a product and a sum after it may be one instruction or two: smaller vectors differ in that between these engines",
+)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8], ids=["i8", "u8"])
 def test_padded_windows_give_the_bits_of_other_engines(dtype: type) -> None:
     image = RNG.standard_normal((1, 5, 31, 31)).astype(np.float32)
