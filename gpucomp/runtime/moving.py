@@ -42,7 +42,7 @@ class MovingProgram(CpuProgram):
         self._steps, self._native = steps, self._runner.sizes
         self._words = steps.words.copy()
         self._read_words = self._words.data  # faster than the array, for one word
-        self._ranks, self._extents = [*steps.ranks], Struct(f"{sum(steps.ranks)}q")
+        self._ranks, self._pack = [*steps.ranks], Struct(f"{sum(steps.ranks)}q").pack_into
         self._use([copy.copy(argument) for argument in self._used])  # others may share those of a fixed shape
         outputs = {argument.position: argument for argument in self._written}
         begins = [*accumulate((1 + rank for _, rank in steps.outputs), initial=1)]
@@ -51,7 +51,7 @@ class MovingProgram(CpuProgram):
             for (k, rank), begin in zip(steps.outputs, begins, strict=False)
             if k in outputs
         ]
-        self._results_at, self._results_words = 8 * steps.results, Struct(f"{begins[-1]}q")
+        self._unpack, self._results_at = Struct(f"{begins[-1]}q").unpack_from, 8 * steps.results
         self._late = [(a, steps.late[a.position]) for a in self._used if a.position in steps.late]
         base = address_of(self._words)
         for place, record in steps.pointers:
@@ -67,13 +67,13 @@ class MovingProgram(CpuProgram):
         words = self._read_words
         if [*map(len, shapes)] != self._ranks:
             return False
-        self._extents.pack_into(words, 0, *chain(*shapes))
+        self._pack(words, 0, *chain.from_iterable(shapes))
         if self._epoch != self._moved_in:  # threads ran it: one that is late finds another epoch, not other tasks
             self._epoch = self._moved_in = (self._epoch + 1) % EPOCHS
             self._launches.table.retire(self._epoch)
         if not self._fill(self._arena.memory):
             return False
-        results = self._results_words.unpack_from(words, self._results_at)
+        results = self._unpack(words, self._results_at)
         shared_ns: int = results[0]
         for argument, begin, end in self._varying:
             argument.nbytes, argument.shape = results[begin] + HOST_ALIGNMENT, results[begin + 1 : end]
@@ -127,10 +127,11 @@ class MovingPrograms:
         lanes, context = self._program.lanes, how.context
         lane = lanes.take(how.stop) if context is None else context.lane(lanes)
         try:
-            program = lane.moving.get(shapes) or self._program_for(shapes, lane)
-            if program is None:
+            program = lane.moving.get(shapes)
+            if program is not None:
+                lane.moving.move_to_end(shapes)
+            elif (program := self._program_for(shapes, lane)) is None:
                 return None
-            lane.moving.move_to_end(shapes)
             return program.run(arrays, how)
         except MemoryError:  # the executable says how much is needed
             return None
