@@ -286,15 +286,18 @@ class CpuProgram:
             self._seats = seats = workers.take(self.threads if trial is None else trial.wanted, how.stop)
             try:
                 self._bind(inputs, how.outputs)
-                begin = time.perf_counter()
+                # a thread that is alone may have to wait for the interpreter's lock, which is no time of its run
+                clock = time.thread_time if seats == 1 else time.perf_counter
+                learning = trial is not None and not trial.over
+                begin = clock() if learning else 0.0
                 if how.stop is None:
                     brief = trial is not None and trial.alone * self._expected_ns < BRIEF_S
                     for segment in self._launches.segments:
                         self._run_segment(segment, brief=brief)
                 else:
                     self._run_until(how.stop)
-                if trial is not None and not trial.over:
-                    trial.note(seats, (time.perf_counter() - begin) / self._expected_ns)
+                if trial is not None and learning:
+                    trial.note(seats, (clock() - begin) / self._expected_ns)
                 elif trial is not None and self._until_own:
                     self._until_own -= 1
                     self._trial = trial if self._until_own else Trial(trial.most)

@@ -296,8 +296,7 @@ class Executable:
         self, outputs: Mapping[str, object] | str, context: Context | None, stop: Stop | None, stream: Any = None
     ) -> Options:
         """The caller's wishes. Raises ``UsageError`` (GPC2038) for what this device does not have."""
-        kind = self.target.partition(":")[0]
-        if stream is not None and kind not in ("cuda", "hip"):
+        if stream is not None and self.target.partition(":")[0] not in ("cuda", "hip"):
             raise UsageError(f"stream: {self.target} has none of CUDA's or HIP's", code="GPC2038")
         if not isinstance(outputs, str):
             if not isinstance(outputs, Mapping):

@@ -63,7 +63,8 @@ class Workers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seats = self._free = 0
+        self._seats = 0
+        self._free: list[None] = []  # an element for each free seat
         self._waiting: deque[threading.Lock] = deque()
         self._idle: list[_Helper] = []
         self._started = 0
@@ -73,19 +74,20 @@ class Workers:
 
         Raises ``RunStoppedError`` if ``stop`` says so while it waits.
         """
+        if wanted <= self._seats and not self._waiting and (taken := self._taken(wanted)):
+            return taken
         with self._lock:
             if wanted > self._seats:
                 more = max(wanted, available_threads()) - self._seats
                 self._seats += more
-                self._free += more
+                self._free += [None] * more
                 self._serve()
-            if self._free > 0 and not self._waiting:
-                taken = min(wanted, self._free)
-                self._free -= taken
+            if not self._waiting and (taken := self._taken(wanted)):
                 return taken
             turn = threading.Lock()
             turn.acquire()
             self._waiting.append(turn)
+            self._serve()  # by a seat that was given back by one who did not see this one wait
         try:
             if stop is None:
                 turn.acquire()
@@ -101,16 +103,31 @@ class Workers:
             raise
         return 1
 
+    def _taken(self, wanted: int) -> int:
+        """How many of ``wanted`` seats were free, which are taken now.
+
+        It takes no lock. A thread that gets a lock waits for the interpreter's while it holds it: once one has met another,
+        each waits for the other in every run.
+        """
+        taken = 0
+        try:
+            while taken < wanted:
+                self._free.pop()
+                taken += 1
+        except IndexError:
+            pass
+        return taken
+
     def give(self, count: int) -> None:
         """Give back seats that ``take`` gave."""
-        with self._lock:
-            self._free += count
-            self._serve()
+        self._free += [None] * count
+        if self._waiting:
+            with self._lock:
+                self._serve()
 
     def _serve(self) -> None:
-        """Give free seats to those who wait, one each."""
-        while self._waiting and self._free > 0:
-            self._free -= 1
+        """Give free seats to those who wait, one each. The caller holds the lock."""
+        while self._waiting and self._taken(1):
             self._waiting.popleft().release()
 
     def start(self, work: Work, threads: int) -> list[_Helper]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 import weakref
 
@@ -16,7 +17,7 @@ from gpucomp.errors import InputError, RunStoppedError, UsageError
 from gpucomp.runtime import any_shape
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.runtime.moving import MovingPrograms
-from gpucomp.runtime.stopping import Stop
+from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.trial import TRIALS, Trial
 from gpucomp.runtime.workers import Workers
 from tests.onnx_builders import model, node, value
@@ -379,6 +380,52 @@ def test_who_came_first_is_served_first():
         thread.join()
 
     assert order == [0, 1, 2, 3]
+
+
+def test_free_seats_are_taken_and_given_without_the_lock():
+    """A lock that two threads get in turn makes each wait for the other in every run."""
+    seats = Workers()
+    with config.using(threads=2):
+        seats.give(seats.take(1))
+    with seats._lock:
+        assert seats.take(1) == 1
+        assert seats.take(2) == 1
+        seats.give(2)
+    assert seats.take(2) == 2
+
+
+def test_no_seat_is_lost_or_taken_twice_by_many_threads():
+    seats, most, held, too_many = Workers(), 3, [0] * 8, []
+    with config.using(threads=most):
+        seats.give(seats.take(1))
+
+    def work(number: int) -> None:
+        for turn in range(400):
+            try:
+                count = seats.take(1 + (turn + number) % most, stop_after(1e-5) if turn % 5 == 0 else None)
+            except RunStoppedError:
+                continue
+            held[number] = count
+            if sum(held) > most:
+                too_many.append(number)
+            held[number] = 0
+            seats.give(count)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(len(held))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(before)
+
+    assert not any(thread.is_alive() for thread in threads), "a seat was lost"
+    assert not too_many
+    assert not seats._waiting
+    assert seats.take(most) == most
 
 
 def test_a_child_process_runs_while_another_thread_of_the_parent_does(feed):

@@ -149,7 +149,7 @@ def test_a_timeout_counts_while_a_run_waits_for_a_thread():
     exe.run(feed())
     taken = [workers.take(1)]
     while workers._free:
-        taken.append(workers.take(workers._free))
+        taken.append(workers.take(len(workers._free)))
     try:
         with pytest.raises(RunStoppedError, match="GPC1102"):
             exe.run(feed(), timeout=0.03)
