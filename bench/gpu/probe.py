@@ -233,6 +233,7 @@ def figures(entries: Sequence[Mapping[str, Any]], arch: str) -> dict[str, Any]:
     matrix = {o: max(rate, per_unit(f"torch-matmul-{library.get(o)}") or 0) for o, rate in by_warp.items()}
     dram, l2, empty = (_median(found, name) for name in ("copy-dram", "copy-l2-8", "empty"))
     launch = _median(found, "empty-overlapping") or empty  # kernels are launched like this if they can overlap
+    waits = max(0.0, empty - launch) if empty and launch else None
     pairs = {
         "units": units,
         "ghz": ghz and round(ghz, 3),
@@ -240,6 +241,7 @@ def figures(entries: Sequence[Mapping[str, Any]], arch: str) -> dict[str, Any]:
         "l2_gbs": l2 and round(l2),
         "l2_bytes": facts.get("l2_bytes"),
         "launch_us": launch and round(launch, 2),
+        "waits_us": waits and round(waits, 2),
         "fma": per_unit("fma"),
         "matrix": {operand: rate for operand, rate in matrix.items() if rate},
         # AMD's matrix cores have no other instructions than a wave's

@@ -39,7 +39,8 @@ ROUNDS = 3
 STEPS = (1.5, 1.2, 1.07)  # factors by which a number is changed, in turn
 Numbers = Mapping[str, float]
 NAMES = tuple(f.name for f in fields(Losses))
-OWN = tuple(name for name in FIGURES if name not in ("units", "l2_bytes"))  # of ``Device``
+# of ``Device``. Launches of libraries wait, so no row says anything of those that do not
+OWN = tuple(name for name in FIGURES if name not in ("units", "l2_bytes", "waits_us"))
 PARTS = ("efficiency", "matrix", "exposed", "matrix_exposed", "lone", "by_warp_share")
 
 

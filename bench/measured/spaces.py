@@ -14,7 +14,7 @@ schedule has one stage.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,6 +37,7 @@ from gpucomp.targets.by_name import target_of
 
 MOST_COLUMNS = 8  # neighbouring ones of a work-item of CLBlast's
 ATOMIC = 0.25  # of a cache's bandwidth that atomic additions reach: a guess
+BANKS = 32  # of a unit's local memory, each four bytes wide
 BEST = 10  # configurations of which the fastest is taken, besides the first alone
 PLAIN = {"asynchronous": 0, "fragments": 1, "lanes": 1, "slices": 1, "splits": 1}
 
@@ -63,8 +64,10 @@ class Space:
         if device.wave == WARP:
             return facts
         shared = np.array([tensile_bytes(self.engine, dict(key)) for key in self.times], float)
-        none = np.zeros(len(values))
-        return replace(facts, numbers={**facts.numbers, "registers": none, "uniform": none, "shared_bytes": shared})
+        waits = np.array([tensile_conflicts(self.engine, self.layout, dict(key)) for key in self.times], float)
+        traffic, none = facts.numbers["shared_traffic"] + facts.numbers["steps"] * waits, np.zeros(len(values))
+        theirs = {"registers": none, "uniform": none, "shared_bytes": shared, "shared_traffic": traffic}
+        return replace(facts, numbers={**facts.numbers, **theirs})
 
     def extra_us(self, device: Device) -> np.ndarray:
         """What Tensile's split-K costs beside ours: a launch that clears the result, and sums that are added by atomics."""
@@ -157,6 +160,33 @@ def tensile_bytes(engine: str, schedule: Schedule) -> int:
     stage = 4 * depth * (tile_m + tile_n)
     staged = stage if s["stages"] == 1 else (1 << (stage - 1).bit_length()) + stage
     return max(staged, 4 * slices * tile_m * tile_n if slices > 1 else 0)
+
+
+def tensile_conflicts(engine: str, layout: str, schedule: Schedule) -> float:
+    """Bytes that local memory could move for Tensile's work-group while it waits for banks, for each tile of the depth.
+
+    Operands that are contiguous along the depth are transposed: neighbouring work-items read vectors along it, and write each
+    element to another row of local memory. Kernels of thread tiles have no padding there (``LdsPadA`` and ``TransposeLDS`` are 0
+    in their logic files), so work-items of one column write to one bank. Kernels of matrix instructions have padding.
+    """
+    if engine != "contraction/simt":
+        return 0.0
+    s, operands = schedule, zip(layout.split("_"), (schedule["tile_n"], schedule["tile_m"]), strict=True)
+    threads = s["tile_m"] // s["reg_m"] * (s["tile_n"] // s["reg_n"]) * s["slices"]
+    extents = [extent for name, extent in operands if name[1] == "l"]
+    return sum(4 * s["tile_k"] * extent * (_ways(s, extent, threads) - 1) for extent in extents)
+
+
+def _ways(schedule: Schedule, extent: int, threads: int) -> int:
+    """The most work-items, of those that write at the same time, that write to one bank.
+
+    A vector is as wide as the thread tile and an even share of the tile allow.
+    """
+    depth = schedule["tile_k"]
+    vector = min(math.gcd(schedule["reg_m"], schedule["reg_n"], 4), max(1, depth * extent // threads))
+    along = max(1, depth // vector)  # work-items along the depth
+    banks = Counter((vector * (item % along) * extent + item // along) % BANKS for item in range(min(threads, BANKS)))
+    return max(banks.values())
 
 
 def _of_threads(row: Row) -> dict[str, int]:

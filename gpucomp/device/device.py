@@ -123,6 +123,7 @@ FIGURES = (
     "l2_bytes",
     "unit_bytes",
     "launch_us",
+    "waits_us",
     "latency_cycles",
     "by_warp_share",
 )  # fields that measured figures may replace
@@ -136,9 +137,11 @@ def waiting(device: Device) -> Device:
 def measured(device: Device, figures: Mapping[str, float]) -> Device:
     """``device`` with ``figures`` instead of the fields of the same names; ``matrix`` is a mapping by operand type.
 
+    A measured launch without what waiting adds is that of every launch: nobody knows whether the one measured had waited.
+
     Raises ``UsageError`` for a name that is not in ``FIGURES``, or a figure that is not a positive number.
     """
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"waits_us": 0.0} if "launch_us" in figures else {}
     for name, value in figures.items():
         table = name == "matrix"
         numbers = value.values() if isinstance(value, Mapping) else [value]

@@ -44,9 +44,9 @@ SCHEDULES = 0.24
 # in the predicted order. Of attention nothing is published
 CLEAR: Mapping[str, float] = {"lanes": 1.34, "matrix": 1.21, "memory": 1.27, "attention": 1.34}
 # The same for the model's first beside an engine's default. Of these engines, on AMD's devices with waves of 64, it was not
-# slower in 41 of 48 problems, whatever gain was predicted, and 1.05 chooses best of both: 1.065 and 1.068 times the optimum,
-# where 1 has 1.051 and 1.097, and 1.1 has 1.090 and 1.107. Other defaults are from short lists that have proved good in other
-# compilers, and of them little is published
+# slower in 43 of 48 problems, whatever gain was predicted. 1.05 chooses 1.065 and 1.090 times the optimum, where 1 has 1.051 and
+# 1.082, and 1.1 has 1.090 twice: a margin is worth little there. Other defaults are from short lists that have proved good in
+# other compilers, and of them little is published
 FIRST_OF_MEASURED, FIRST = 1.05, 1.1
 MEASURED = frozenset({"contraction/simt", "contraction/amd"})
 Interval = tuple[float, float]

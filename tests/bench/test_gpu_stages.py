@@ -158,6 +158,8 @@ def test_the_device_s_line_has_the_measured_figures():
     assert "a node that does not overlap: 1.23 us" in text
     overlapping = probe.constants([*entries, entry("empty-overlapping", 0.815)], "sm_90a")
     assert "launch_us=0.81" in overlapping
+    assert "waits_us=0.42" in overlapping
+    assert "waits_us" not in text
     assert "a node that does not overlap: 1.23 us" in overlapping
     assert "fma=128 " in text
     assert "'f16': 1024" in text
@@ -185,6 +187,26 @@ def test_measured_figures_are_what_the_model_reckons_with(tmp_path):
     assert device.by_warp_share == 0.625
     assert device.matrix["s8"] == cuda.DEVICES["sm_90a"].matrix["s8"]  # not measured: as the table says
     assert other == cuda.DEVICES["sm_80"]
+
+
+@pytest.mark.parametrize(
+    ("measured_us", "launch_us", "waits_us"),
+    [
+        ({"empty": 2.3, "empty-overlapping": 1.1}, 1.1, 1.2),
+        ({"empty": 1.1, "empty-overlapping": 1.2}, 1.2, 0.0),
+        ({"empty": 2.3}, 2.3, 0.0),
+        ({}, cuda.DEVICES["sm_90a"].launch_us, cuda.DEVICES["sm_90a"].waits_us),
+    ],
+    ids=["both", "overlap gains nothing", "launches that wait", "not measured"],
+)
+def test_a_measured_launch_has_no_wait_of_another_device(tmp_path, measured_us, launch_us, waits_us):
+    names = [("device", {"units": 131, "clock_mhz": 1500}), *((n, {"median": us}) for n, us in measured_us.items())]
+
+    probe.save([{"stage": "probe", "name": n, "ok": True, **more} for n, more in names], "sm_90a", tmp_path)
+    with config.using(devices=tmp_path / "devices.json"):
+        device = cuda.manifest("sm_90a").device
+
+    assert (device.launch_us, device.waits_us) == pytest.approx((launch_us, waits_us))
 
 
 def test_splits_of_a_product_are_the_default_schedule_but_for_their_number():

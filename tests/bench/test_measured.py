@@ -13,7 +13,7 @@ from bench.measured.__main__ import main
 from bench.measured.agreement import ranking, spearman
 from bench.measured.kernels import kernel_of
 from bench.measured.predict import predicted_us
-from bench.measured.spaces import spaces_of, tensile_bytes
+from bench.measured.spaces import spaces_of, tensile_bytes, tensile_conflicts
 from gpucomp.device.catalogue import NVIDIA, OTHERS, find
 from gpucomp.device.device import waiting
 from gpucomp.kernel import Contraction
@@ -269,6 +269,24 @@ def test_local_memory_is_that_of_tensile_s_kernels(changes, nbytes):
     schedule = {"tile_m": 32, "tile_n": 64, "tile_k": 20, "slices": 1, "stages": 2} | changes
 
     assert tensile_bytes("contraction/simt", schedule) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("engine", "layout", "changes", "nbytes"),
+    [
+        ("simt", "Alik_Bljk", {}, 3 * 4096 + 3 * 4096),  # four work-items along the depth write to one bank
+        ("simt", "Ailk_Bljk", {}, 3 * 4096),
+        ("simt", "Ailk_Bjlk", {}, 0),  # nothing is transposed
+        ("simt", "Alik_Bljk", {"tile_k": 32}, 7 * 8192 + 7 * 8192),
+        ("simt", "Alik_Bljk", {"tile_k": 8, "tile_m": 128, "reg_m": 8}, 3 * 2048 + 1 * 4096),  # vectors of 2 and of 4
+        ("simt", "Alik_Bljk", {"tile_k": 4}, 3 * 1024 + 3 * 1024),  # vectors of one
+        ("amd", "Alik_Bljk", {}, 0),  # these kernels have padding
+    ],
+)
+def test_transposed_tiles_of_tensile_wait_for_banks(engine, layout, changes, nbytes):
+    schedule = {"tile_m": 64, "tile_n": 64, "tile_k": 16, "reg_m": 4, "reg_n": 4, "slices": 1} | changes
+
+    assert tensile_conflicts(f"contraction/{engine}", layout, schedule) == nbytes
 
 
 def test_work_groups_of_amd_have_all_local_memory_to_themselves(tmp_path):
