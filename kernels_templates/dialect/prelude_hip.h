@@ -305,15 +305,20 @@ __device__ __forceinline__ gc_int8 gc_concatenated(gc_int4 a, gc_int4 b) {
   return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 
-// One access of elements that are aligned as elements, not as the vector: the hardware asks for no more. Zeros if not valid.
+// One access of elements that are aligned as elements, not as the vector: the hardware asks for no more.
 template <class V, class E>
-__device__ __forceinline__ V gc_load(const E* from, bool valid = true) {
+__device__ __forceinline__ V gc_load(const E* from) {
   struct __attribute__((packed, aligned(alignof(E)))) loose {
     V vector;
   };
-  static_assert(sizeof(V) <= sizeof gc_zeros, "one access");
-  if (!valid) from = reinterpret_cast<const E*>(gc_zeros);
   return reinterpret_cast<const loose*>(from)->vector;
+}
+
+// The same; zeros if not valid, from a place as in gc_move.
+template <class V, class E>
+__device__ __forceinline__ V gc_load(const E* from, bool valid) {
+  static_assert(sizeof(V) <= sizeof gc_zeros, "one access");
+  return gc_load<V>(valid ? from : reinterpret_cast<const E*>(gc_zeros));
 }
 
 // 2 to the power of x.
