@@ -314,6 +314,13 @@ __device__ __forceinline__ V gc_load(const E* from) {
   return reinterpret_cast<const loose*>(from)->vector;
 }
 
+// The same; zeros if not valid, from a place as in gc_move.
+template <class V, class E>
+__device__ __forceinline__ V gc_load(const E* from, bool valid) {
+  static_assert(sizeof(V) <= sizeof gc_zeros, "one access");
+  return gc_load<V>(valid ? from : reinterpret_cast<const E*>(gc_zeros));
+}
+
 // 2 to the power of x.
 __device__ __forceinline__ float gc_exp2(float x) { return __builtin_exp2f(x); }
 

@@ -157,6 +157,11 @@ class Dialect:
         names = {"half": "_Float16", "char": "signed char", "ushort": "unsigned short"}
         return names.get(scalar, scalar) if self.own_vectors else scalar
 
+    def lane(self, vector: str, number: int, dtype: DType) -> str:
+        """A lane of a vector of elements as they are stored, as such an element."""
+        text = f"{vector}.s{number:x}"
+        return f"{self.storage_type(dtype)}{{{text}}}" if self.own_vectors and dtype in self.widen else text
+
     def vector(self, scalar: str, values: Sequence[str]) -> str:
         """The vector of ``values``."""
         made, lanes = self.vector_type(scalar, len(values)), ", ".join(values)
@@ -176,10 +181,13 @@ class Dialect:
         made = self.vector_type(scalar, width)
         return f"__builtin_bit_cast({made}, {value})" if self.own_vectors else f"as_{made}({value})"
 
-    def vector_load(self, scalar: str, width: int, pointer: str) -> str:
-        """A load of ``width`` elements as they are stored, aligned as elements."""
+    def vector_load(self, scalar: str, width: int, pointer: str, guard: str = "") -> str:
+        """A load of ``width`` elements as they are stored, aligned as elements; zeros if ``guard`` is given and false."""
         made = self.vector_type(scalar, width)
-        return f"gc_load<{made}>({pointer})" if self.own_vectors else f"vload{width}(0, {pointer})"
+        if self.own_vectors:
+            return f"gc_load<{made}>({pointer}{f', {guard}' if guard else ''})"
+        loaded = f"vload{width}(0, {pointer})"
+        return f"{guard} ? {loaded} : {self.splat(scalar, width, '0')}" if guard else loaded
 
     def vector_store(self, scalar: str, values: Sequence[str], pointer: str) -> str:
         """The statement that stores ``values`` of four bytes, aligned as a vector."""

@@ -6,7 +6,7 @@ Templates decide which elements a work-item computes; this module writes the sta
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpucomp.codegen.c.printer import OR, SUM, CPrinter
@@ -18,6 +18,7 @@ from gpucomp.expr.core import (
     Select,
     Var,
     both,
+    cast,
     hole,
     index,
     substitute,
@@ -25,9 +26,13 @@ from gpucomp.expr.core import (
     walk,
 )
 from gpucomp.expr.lower import Lowering, Operand, Ref
+from gpucomp.expr.simplify import simplify
+from gpucomp.ir.types import DType
 from gpucomp.kernel import Store
-from gpucomp.kernel.forms.access import Rewriter, is_aligned, is_zero, parts_within, vector_loads
+from gpucomp.kernel.forms.access import Rewriter, chosen_loads, is_aligned, is_zero, parts_within, vector_loads
 from gpucomp.kernel.forms.lanes import LANE, pure_load
+
+MOST_BYTES = 16  # of one access of memory
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,32 @@ class Emitter:
         lines, texts = self.values([_without_guards(substitute(e, replaced), obeyed) for e in exprs])
         return head, lines, texts
 
+    def each_lane(
+        self, expr: Expr, lane: Var, width: int, scalars: Mapping[DType, str]
+    ) -> tuple[list[str], list[Expr]]:
+        """Statements that load vectors of at most ``MOST_BYTES``, and ``expr`` in each lane, which names their elements.
+
+        ``scalars`` are the C types of elements of vectors.
+        """
+        printer, dialect, lines = self.printer, self.printer.dialect, list[str]()
+        replaced: list[dict[Expr, Expr]] = [{lane: index(k)} for k in range(width)]
+        obeyed: dict[Expr, tuple[Expr, ...]] = {}
+        for chosen, guards in chosen_loads(expr, lane, width).items():
+            loads = (node for node in walk(chosen) if isinstance(node, Load))
+            types = {(printer.params[n.source][1], n.dtype) for n in loads}
+            dtype, loaded = types.pop()
+            if types or dtype not in scalars or width * dtype.nbytes > MOST_BYTES:
+                continue
+            name, scalar = f"{self.prefix}v{len(replaced[0]) - 1}", scalars[dtype]
+            before, place, guard = self._source(chosen, guards, lane)
+            text = dialect.vector_load(scalar, width, place, guard)
+            lines += [*before, f"const {dialect.vector_type(scalar, width)} {name} = {text};"]
+            for k, at in enumerate(replaced):
+                element = hole(f"{name}_{k}", loaded)
+                self._lowering.bind(element, printer.fetched(dialect.lane(name, k, dtype), dtype))
+                at[chosen], obeyed[element] = cast(element, chosen.dtype), guards
+        return lines, [simplify(_without_guards(substitute(expr, at), obeyed)) for at in replaced]
+
     def moved(self, expr: Expr, to: str, lane: Var | None = None, width: int = 1, *, late: bool = False) -> list[str]:
         """Statements that move ``width`` elements to the pointer ``to`` unchanged; none if that is not possible.
 
@@ -136,15 +167,41 @@ class Emitter:
         lines, place, _ = self._source(load, (), lane)
         return lines, place
 
-    def _source(self, load: Load, guards: Sequence[Expr], lane: Var | None) -> tuple[list[str], str, str]:
-        """Statements, the address of ``load``'s first lane, and the text of its guards; empty if there are none."""
-        start = substitute(load.index[0], {lane: index(0)}) if lane is not None else load.index[0]
-        operands: list[Operand] = [self._lowering.lower(e) for e in (start, *([both(guards)] if guards else []))]
+    def _source(self, load: Expr, guards: Sequence[Expr], lane: Var | None) -> tuple[list[str], str, str]:
+        """Statements, the address of ``load``'s first lane, and the text of its guards; empty if there are none.
+
+        It may be a choice of loads; all addresses are computed, which is safe.
+        """
+        parts: list[Expr] = []  # conditions and offsets in the order of the text
+        choices = [load]
+        while choices:
+            match choices.pop():
+                case Select(condition=condition, then=then, otherwise=otherwise):
+                    parts.append(condition)
+                    choices += [otherwise, then]
+                case Cast(value=value):
+                    choices.append(value)
+                case Load(index=(offset,)):
+                    parts.append(substitute(offset, {lane: index(0)}) if lane is not None else offset)
+        operands: list[Operand] = [self._lowering.lower(e) for e in (*parts, *([both(guards)] if guards else []))]
         lines = self.printer.block(self._lowering.take(), results=operands)
-        source, _ = self.printer.params[load.source]
-        offset = self.printer.operand(operands[0], SUM)
-        place = source if offset == "0" else f"{source} + {offset}"
-        return lines, place, self.printer.operand(operands[1], OR) if guards else ""
+        guard = self.printer.operand(operands.pop(), OR) if guards else ""
+        return lines, self._address(load, iter(operands)), guard
+
+    def _address(self, load: Expr, operands: Iterator[Operand]) -> str:
+        """The text of an address that conditions choose."""
+        match load:
+            case Select(then=then, otherwise=otherwise):
+                condition = self.printer.operand(next(operands), OR)
+                first, second = self._address(then, operands), self._address(otherwise, operands)
+                return f"({condition} ? {first} : {second})"
+            case Cast(value=value):
+                return self._address(value, operands)
+            case Load(source=number):
+                source, _ = self.printer.params[number]
+                offset = self.printer.operand(next(operands), SUM)
+                return source if offset == "0" else f"{source} + {offset}"
+        raise AssertionError(f"no load: {load}")
 
     def _placed(self, exprs: Sequence[Expr]) -> tuple[list[str], list[str]]:
         operands: list[Operand] = [self._lowering.lower(e) for e in exprs]

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpucomp.expr.core import Call, Const, Expr, Hole, Load, Reduce, Select, Var, call, literal, load, transform, walk
+from gpucomp.expr.core import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Hole,
+    Load,
+    Reduce,
+    Select,
+    Var,
+    call,
+    literal,
+    load,
+    substitute,
+    transform,
+    walk,
+)
 from gpucomp.expr.simplify import coefficient, flatten, from_linear, linear, simplify
 from gpucomp.ir.size import Size, divides, is_one
 from gpucomp.ir.size import is_zero as zero_size
@@ -132,7 +148,38 @@ def vector_loads(exprs: Sequence[Expr], lane: Var, width: int) -> list[VectorLoa
     Such a load is contiguous in ``lane`` and aligned to the width. Its guards do not depend on the lane, and all its
     uses are under these guards.
     """
-    paths: dict[Load, set[tuple[Expr, ...]]] = {}
+    found = []
+    for node, guards in _guarded(exprs, lambda node: isinstance(node, Load), lane).items():
+        if not isinstance(node, Load) or (guards and reads_memory(node.index[0])):
+            continue
+        if is_aligned(node.index[0], lane, width):
+            found.append(VectorLoad(node, guards))
+    return found
+
+
+def chosen_loads(expr: Expr, lane: Var, width: int) -> dict[Expr, tuple[Expr, ...]]:
+    """Like ``vector_loads``, also of loads among which conditions choose, as in a concatenation: by value, their guards.
+
+    The conditions are the same for all lanes, so that one address is chosen and one access reads all. What is loaded may
+    be cast before the choice.
+    """
+    return _guarded([expr], lambda node: not isinstance(node, Cast) and _is_choice(node, lane, width), lane)
+
+
+def _is_choice(value: Expr, lane: Var, width: int) -> bool:
+    if isinstance(value, Cast):
+        value = value.value
+        return isinstance(value, Load) and _is_choice(value, lane, width)
+    if isinstance(value, Load):
+        return is_aligned(value.index[0], lane, width) and not reads_memory(value.index[0])
+    if not isinstance(value, Select) or lane in value.condition.free or reads_memory(value.condition):
+        return False
+    return _is_choice(value.then, lane, width) and _is_choice(value.otherwise, lane, width)
+
+
+def _guarded(exprs: Sequence[Expr], wanted: Callable[[Expr], bool], lane: Var) -> dict[Expr, tuple[Expr, ...]]:
+    """What is ``wanted`` of ``exprs``, and the guards that all its uses are under, if they do not depend on the lane."""
+    paths: dict[Expr, set[tuple[Expr, ...]]] = {}
     stack: list[tuple[Expr, tuple[Expr, ...]]] = [(e, ()) for e in exprs]
     seen: set[tuple[Expr, tuple[Expr, ...]]] = set()
     while stack:
@@ -140,26 +187,24 @@ def vector_loads(exprs: Sequence[Expr], lane: Var, width: int) -> list[VectorLoa
         if (node, guards) in seen or isinstance(node, Reduce):
             continue
         seen.add((node, guards))
-        if isinstance(node, Load):
+        if is_wanted := wanted(node):
             paths.setdefault(node, set()).add(guards)
-        if isinstance(node, Select):
+        if not isinstance(node, Select):
+            stack += [(child, guards) for child in node.operands]
+        elif not is_wanted:
             negated = call("not", node.condition)
             stack += [
                 (node.condition, guards),
                 (node.then, (*guards, node.condition)),
                 (node.otherwise, (*guards, negated)),
             ]
-        else:
-            stack += [(child, guards) for child in node.operands]
-    found = []
+    found = {}
     for node, ways in paths.items():
-        (offset,) = node.index
         # relu(x[i]) reads x[i] twice: without a guard in the comparison, and guarded where it is positive
         weakest = min(ways, key=len)
         implied = all(set(weakest) <= set(way) for way in ways)
-        same_for_all = implied and not any(lane in g.free or reads_memory(g) for g in weakest)
-        if same_for_all and is_aligned(offset, lane, width) and not (weakest and reads_memory(offset)):
-            found.append(VectorLoad(node, weakest))
+        if implied and not any(lane in g.free or reads_memory(g) for g in weakest):
+            found[node] = weakest
     return found
 
 
@@ -169,6 +214,23 @@ def is_aligned(offset: Expr, lane: Var, width: int) -> bool:
         return False
     constant, terms = linear(offset)
     return divides(width, constant) and all(divides(width, f) for term, f in terms.items() if term is not lane)
+
+
+def equal_in_lanes(expr: Expr, lane: Var, width: int) -> Expr:
+    """``expr`` without ``lane`` in conditions that are the same for all lanes.
+
+    before --> after, for four lanes: ``4 * i + lane < 8`` --> ``4 * i < 8``, ``8 <= 4 * i + lane`` --> ``8 <= 4 * i``
+    """
+
+    def change(node: Expr) -> Expr | None:
+        if not isinstance(node, Call) or node.fn not in {"lt", "le"} or lane not in node.free:
+            return None
+        low, high = node.args if node.fn == "lt" else node.args[::-1]
+        if low.dtype is not I64 or not is_aligned(call("sub", low, high), lane, width):
+            return None
+        return simplify(substitute(node, {lane: literal(0, I64)}))
+
+    return transform(expr, change)
 
 
 def steady(extent: Any) -> int:

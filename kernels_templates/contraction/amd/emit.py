@@ -16,7 +16,7 @@ from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, both, call, 
 from gpucomp.expr.simplify import coefficient, simplify
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, DType
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split
+from gpucomp.kernel.forms.access import Rewriter, equal_in_lanes, parts_within, regroup, split
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.plain_loads import padded
@@ -411,6 +411,7 @@ def _loader(kernel: Kernel[Contraction], printer: CPrinter, tile: _Tile, p: AmdP
         element = rewriter(tile.value)
         if not whole:
             element = select(call("lt", depth, index(p.k)), element, literal(0, element.dtype))
+        element = equal_in_lanes(element, lane, width)
         exprs = [regroup(element, (outer, inner))]
     known: dict[Expr, str] = {batch: "batch"}
     lines, shared = Emitter(printer, known | {chunk: f"{name}_chunk"}, prefix=f"{name}c").named(
@@ -475,11 +476,12 @@ def _chunk(
         text = f"{texts[1]} ? {loaded} : {pad}" if len(texts) > 1 else loaded
         return [*lines, f"{target} = {text};"]
     (element,) = exprs
-    lines, texts = emitter.values([simplify(substitute(element, {lane: index(k)})) for k in range(width)])
+    before, elements = emitter.each_lane(element, lane, width, {e.dtype: e.ctype for e in ELEMENTS.values()})
+    lines, texts = emitter.values(elements)
     kind, bits = dialect.lane_type(chunk.ctype), dialect.float_bits
     texts = [chunk.made.format(type=kind, bits=bits, value=text) for text in texts]
     made = dialect.vector(chunk.ctype, texts)
-    return [*lines, f"{target} = {_as_chunk(dialect, chunk, made)};"]
+    return [*before, *lines, f"{target} = {_as_chunk(dialect, chunk, made)};"]
 
 
 def _as_chunk(dialect: Dialect, chunk: Element, loaded: str) -> str:
