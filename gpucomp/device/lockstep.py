@@ -154,6 +154,16 @@ def most(a: Number, b: Number) -> Number:
     return _together(np.maximum, a, b) if isinstance(a, Column) or isinstance(b, Column) else max(a, b)
 
 
+def either(condition: bool, a: Number, b: Number) -> Number:
+    """``a if condition else b``, with both computed. Columns are not split into parts."""
+    if not isinstance(condition, Column):
+        return a if condition else b
+    chosen: Any = Column(
+        np.where(condition.values, *(x.values if isinstance(x, Column) else x for x in (a, b))), condition._run
+    )
+    return chosen
+
+
 def _together(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     run = a._run if isinstance(a, Column) else b._run
     return Column(function(*(x.values if isinstance(x, Column) else x for x in (a, b))), run)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpucomp.codegen.llvm import engines as space
-from gpucomp.device.lockstep import array, gcd, least, lockstep, most
+from gpucomp.device.lockstep import array, either, gcd, least, lockstep, most
 from gpucomp.ir.types import BF16, F16, I8, I32
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import points
@@ -106,6 +106,18 @@ def test_greatest_divisors_least_and_most_part_nobody():
         assert found == [alone(a, b) + alone(12, b) for a, b in ((4, 6), (6, 9), (35, 7))]
         assert parts == 1
         assert together(12, 18) == alone(12, 18)
+
+
+def test_either_parts_nobody_and_is_a_conditional_for_single_numbers():
+    columns = {"a": np.array([1, 2, 3, 4]), "b": np.array([7, 7, 8, 8])}
+    found = list(
+        lockstep(lambda p: (either(p["a"] > 2, p["b"], 0), either(True, p["a"], 9), either(False, 1, 2)), columns)
+    )
+    assert len(found) == 1
+    _, (chosen, own, single) = found[0]
+    assert array(chosen, 4).tolist() == [0, 0, 8, 8]
+    assert array(own, 4).tolist() == [1, 2, 3, 4]
+    assert single == 2
 
 
 def test_numbers_are_rounded_as_one_is():

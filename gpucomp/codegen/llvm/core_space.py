@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
 
 from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import array, either, gcd, least, lockstep, most
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 
@@ -14,6 +18,8 @@ class VectorSchedule(Tunables):
 
     lanes: int = tunable((0, 4, 8, 16), "elements of a vector; 0 is scalar code")
 
+
+S = TypeVar("S", bound=Tunables)
 
 STACK_BYTES = 1 << 20  # most scratch of one call
 GHZ = 3.0
@@ -40,8 +46,9 @@ def step(rows: int, vectors: int, limits: Limits) -> float:
     cycle. Loads that overlap with the multiply-adds still cost a little, so that blocks of equal size differ. What the
     registers do not hold, sums, columns and one factor, goes to memory and back.
     """
-    work = max(rows * vectors * limits.core.multiply, (rows + vectors) * limits.core.load, 4.0, 2.0 * vectors)
-    spilled = max(rows * vectors + vectors + 1 - limits.registers, 0)
+    work = most(rows * vectors * limits.core.multiply, (rows + vectors) * limits.core.load)
+    work = most(most(work, 4.0), 2.0 * vectors)
+    spilled = most(rows * vectors + vectors + 1 - limits.registers, 0)
     return work + 0.05 * (rows + vectors) + 0.15 * vectors + spilled * SPILL
 
 
@@ -50,15 +57,41 @@ def crowding(rows: int, row_bytes: int, nbytes: int, limits: Limits) -> float:
 
     Rows whose distance is a multiple of 4 KiB share a cache set. Measured: 12 such rows stay in 8 ways.
     """
-    at_once = rows * math.gcd(row_bytes, PAGE) / PAGE
-    return rows * nbytes / LINE * CROWDED_LINE if at_once > limits.core.ways else 0.0
+    at_once = rows * gcd(row_bytes, PAGE) / PAGE
+    return either(at_once > limits.core.ways, rows * nbytes / LINE * CROWDED_LINE, 0.0)
 
 
 def span(tasks: int, threads: int) -> float:
     """Tasks of the busiest thread, and its wait at the end, in tasks. Threads claim tasks in chunks of equal size."""
     chunk = -(-tasks // (CLAIMS * threads))
     wait = TAIL * chunk if threads > 1 else 0.0
-    return min(tasks, -(-tasks // (chunk * threads)) * chunk) + wait
+    return least(tasks, -(-tasks // (chunk * threads)) * chunk) + wait
+
+
+def cheapest(
+    base: S,
+    names: Sequence[str],
+    rows: Iterable[tuple[int, ...]],
+    cost: Callable[[S], float],
+    scratch: Callable[[S], int],
+    room: int,
+) -> S:
+    """``base`` with those of ``rows`` as the parameters ``names`` that cost least, the first of equals, and fit in ``room``.
+
+    All are tried in lockstep: ``cost`` and ``scratch`` are formulas for columns. ``base`` if none fits.
+    """
+    table = np.array(list(rows), np.int64).reshape(-1, len(names))
+    costs = np.full(len(table), np.inf)
+
+    def both(point: Mapping[str, Any]) -> tuple[int, float]:
+        s = base.replace(**point)
+        return scratch(s), cost(s)
+
+    for part, (nbytes, cycles) in lockstep(both, {name: table[:, k] for k, name in enumerate(names)}):
+        costs[part] = np.where(array(nbytes, len(part)) <= room, array(cycles, len(part)), np.inf)
+    if np.isinf(costs).all():
+        return base
+    return base.replace(**dict(zip(names, table[np.argmin(costs)].tolist(), strict=True)))
 
 
 def nothing(s: Tunables, p: Sizes) -> Sizes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from gpucomp.codegen.llvm.contraction.image_lines import MOST_PLANES, most_lines, windows_of
 from gpucomp.codegen.llvm.contraction.operands import (
@@ -25,12 +25,14 @@ from gpucomp.codegen.llvm.core_space import (
     TASK,
     THREADS,
     VectorSchedule,
+    cheapest,
     crowding,
     microseconds,
     span,
     step,
 )
 from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import either, least
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
@@ -152,9 +154,9 @@ def _width(s: ContractionSchedule, p: ContractionProblem) -> int:
 def scratch_bytes(s: ContractionSchedule, p: ContractionProblem) -> int:
     """An upper bound of the emitter's stack frame."""
     width = _width(s, p)
-    mr, nv = min(s.mr, p.m), min(s.nv, -(-p.n // width))
-    tile_m = min(-(-s.tile_m // mr), -(-p.m // mr)) * mr
-    tile_n = min(s.panels, -(-p.n // (nv * width))) * nv * width
+    mr, nv = least(s.mr, p.m), least(s.nv, -(-p.n // width))
+    tile_m = least(-(-s.tile_m // mr), -(-p.m // mr)) * mr
+    tile_n = least(s.panels, -(-p.n // (nv * width))) * nv * width
     length = min(p.k, s.kc) + 2 * width
     found = p.nbytes * mr * nv * width
     if s.pack_a == 2:
@@ -222,12 +224,11 @@ def _blocks(p: ContractionProblem, limits: Limits) -> list[tuple[int, int]]:
 
 def _one_block(rows: int, vectors: int, p: ContractionProblem, limits: Limits, *, copied: bool) -> float:
     """Cycles of a register block from its first point of k to its last store. ``copied`` rows are contiguous."""
-    if not rows or not vectors:
-        return 0.0
     runs = p.k / p.run * (rows + RUN) if p.rows == POINTERS or p.lines else 0.0
     if p.rows == STRAIGHT and not copied:
         runs += p.k * crowding(rows, p.k * p.nbytes, p.nbytes, limits)
-    return step(rows, vectors, limits) * p.k + rows * vectors * EPILOGUE + BLOCK + runs
+    found = step(rows, vectors, limits) * p.k + rows * vectors * EPILOGUE + BLOCK + runs
+    return either(rows * vectors > 0, found, 0.0)
 
 
 def _grid(
@@ -251,7 +252,6 @@ def _grid(
             + _one_block(left, vectors, p, limits, copied=copied)
         )
         for count, vectors in ((panels, nv), (1, rest))
-        if count and vectors
     )
 
 
@@ -267,8 +267,8 @@ def _cycles(s: ContractionSchedule, p: ContractionProblem, threads: Sequence[int
         return [TASK] * len(threads)
     width = _width(s, p)
     nr = s.nv * width
-    tile_m = min(-(-s.tile_m // s.mr) * s.mr, p.m)
-    tile_n = min(s.panels * nr, p.n)
+    tile_m = least(-(-s.tile_m // s.mr) * s.mr, p.m)
+    tile_n = least(s.panels * nr, p.n)
     m_tiles, n_tiles = -(-p.m // tile_m), -(-p.n // tile_n)
     tasks = p.batch * m_tiles * n_tiles
     tile = TASK + _grid(tile_m, tile_n, s.mr, s.nv, width, p, limits, copied=s.pack_a > 0)
@@ -282,9 +282,9 @@ def _cycles(s: ContractionSchedule, p: ContractionProblem, threads: Sequence[int
         else:
             far = p.nbytes * p.k * tile_n * FAR_BYTE
             if p.nbytes * p.k * p.n <= limits.cache_bytes:  # each thread fetches them once
-                far *= min(count, m_tiles) / m_tiles
-            elif p.nbytes * p.k * nr > limits.cache_bytes:
-                far *= tile_m // s.mr
+                far *= least(count, m_tiles) / m_tiles
+            else:
+                far *= either(p.nbytes * p.k * nr > limits.cache_bytes, tile_m // s.mr, 1)
             one += far
         if s.pack_a == 2:
             touched = tile_m / p.span if tile_m % p.span == 0 else (tile_m - 1) / p.span + 1
@@ -345,12 +345,14 @@ def default(p: ContractionProblem, limits: Limits, threads: tuple[int, ...] = TH
     def cost(s: ContractionSchedule) -> float:
         return sum(found * n for found, n in zip(_cycles(s, p, threads, limits), threads, strict=True))
 
-    legal = (s for s in _candidates(base, p, limits) if scratch_bytes(s, p) <= STACK_BYTES)
-    return min(legal, key=cost, default=base)
+    names = ("mr", "nv", "tile_m", "panels", "pack_a", "pack_b")
+    return cheapest(base, names, _candidates(base, p, limits), cost, partial(scratch_bytes, p=p), STACK_BYTES)
 
 
-def _candidates(base: ContractionSchedule, p: ContractionProblem, limits: Limits) -> Iterator[ContractionSchedule]:
-    """``base`` with every tile and way to read the operands, for the register blocks that waste least."""
+def _candidates(
+    base: ContractionSchedule, p: ContractionProblem, limits: Limits
+) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """Every tile and way to read the operands, for the register blocks that waste least: mr, nv, rows, panels, ways."""
     width = _width(base, p)
     ways_a = (2, 1) if p.lines else (base.pack_a,)
     ways_b = (0, 1) if p.b_place and not p.b_constant else (base.pack_b,)
@@ -359,4 +361,4 @@ def _candidates(base: ContractionSchedule, p: ContractionProblem, limits: Limits
     for mr, nv in blocks[:SHORT_LIST]:
         panels = [n for n in ContractionSchedule.choices("panels") if n < 2 * -(-p.n // (nv * width))]
         for tile_m, count, pack_a, pack_b in itertools.product(tiles, panels, ways_a, ways_b):
-            yield base.replace(mr=mr, nv=nv, tile_m=tile_m, panels=count, pack_a=pack_a, pack_b=pack_b)
+            yield mr, nv, tile_m, count, pack_a, pack_b

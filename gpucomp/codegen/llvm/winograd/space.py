@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from gpucomp.codegen.llvm.core_space import FEW_THREADS
+from gpucomp.codegen.llvm.core_space import FEW_THREADS, cheapest
 from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import either, least, most
 from gpucomp.ir.size import bounds, is_zero
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Contraction, Kernel
@@ -125,7 +126,7 @@ def derive(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
     positions = algorithm.positions**2
     tiles_y, tiles_x = -(-p.out_y // s.outputs), -(-p.out_x // s.outputs)
     tiles = p.images * tiles_y * tiles_x
-    block = max(1, min(-(-s.block // s.mr), -(-tiles // s.mr))) * s.mr
+    block = most(1, least(-(-s.block // s.mr), -(-tiles // s.mr))) * s.mr
     nr = s.nv * s.lanes
     parts = -(-p.depth // s.part)
     even = -(-p.depth // parts)
@@ -133,7 +134,7 @@ def derive(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
     parts = -(-p.depth // part)
     panels = -(-p.n // nr)
     data_tile, product_tile = positions * part + LINE_FLOATS, positions * nr + LINE_FLOATS
-    kept = min(s.panels, panels) if parts > 1 else 1
+    kept = either(parts > 1, least(s.panels, panels), 1)
     return WinogradSizes(
         positions=positions,
         factors=algorithm.factors**2,
@@ -182,12 +183,12 @@ def of_any_size(s: WinogradSchedule, p: WinogradProblem, example: WinogradProble
 
 
 def _fixed_bytes(s: WinogradSchedule, d: WinogradSizes) -> int:
-    return int(4 * (d.part + s.outputs**2 * s.lanes) + 512)
+    return 4 * (d.part + s.outputs * s.outputs * s.lanes) + 512
 
 
 def scratch_bytes(s: WinogradSchedule, p: WinogradProblem) -> int:
     d = derive(s, p)
-    return int(4 * (d.data_floats + d.product_floats)) + _fixed_bytes(s, d)
+    return 4 * (d.data_floats + d.product_floats) + _fixed_bytes(s, d)
 
 
 def objections(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> Iterator[str]:
@@ -235,10 +236,8 @@ def _cycles(s: WinogradSchedule, p: WinogradProblem, threads: Sequence[int], lim
     d = derive(s, p)
     if not d.tiles:  # in some runs of other sizes
         return [TASK_CYCLES] * len(threads)
-    rows = min(d.block, d.tiles)
-    whole, rest = divmod(rows, s.mr)
-    blocks = [_block(s.mr, s, p, d, limits)] * whole + ([_block(rest, s, p, d, limits)] if rest else [])
-    block_cycles = sum(blocks)
+    whole, rest = divmod(least(d.block, d.tiles), s.mr)
+    block_cycles = whole * _block(s.mr, s, p, d, limits) + either(rest > 0, _block(rest, s, p, d, limits), 0.0)
     return [_of_threads(s, p, d, count, block_cycles, limits) for count in threads]
 
 
@@ -251,38 +250,36 @@ def _of_threads(
     share = -(-tasks // threads)
     chunk = -(-tasks // (4 * threads)) if threads > 1 else tasks  # consecutive tasks of a thread
     # a block's data are transformed once per chunk, or once per task if channels are divided into parts
-    again = 1.0 if d.parts > 1 else min(1.0, 1 / chunk + 1 / d.groups)
+    again = either(d.parts > 1, 1.0, least(1.0, 1 / chunk + 1 / d.groups))
     transform = transform_of(s, p)
     filters = 4 * d.factors * p.depth * d.panels * d.nr
-    rows = min(d.block, d.tiles)
+    rows = least(d.block, d.tiles)
     room = limits.cache_bytes - 4 * (d.data_floats + d.product_floats)
-    if d.blocks * 2 <= threads or share < 2:
-        rereads = limits.core.fetched
-    else:
-        rereads = CACHED_BYTES if filters / max(1, min(threads, d.groups)) < room else AGAIN_BYTES
-    times = max(1.0, d.blocks / threads)  # how often a thread reads the same filters
+    cached = filters / least(threads, d.groups) < room
+    rereads = either(share < 2, limits.core.fetched, either(cached, CACHED_BYTES, AGAIN_BYTES))
+    rereads = either(d.blocks * 2 <= threads, limits.core.fetched, rereads)
+    times = most(1.0, d.blocks / threads)  # how often a thread reads the same filters
     panel = filters / d.panels
     fetched = panel * ((1 / limits.core.fetched + (times - 1) / rereads) / times)
     arithmetic = d.positions * block_cycles
-    multiply = max(arithmetic, fetched) + OVERLAP * min(arithmetic, fetched)
-    vectors = min(d.panels * s.nv, -(-p.n // s.lanes)) / d.panels
+    multiply = most(arithmetic, fetched) + OVERLAP * least(arithmetic, fetched)
+    vectors = least(d.panels * s.nv, -(-p.n // s.lanes)) / d.panels
     results = rows * vectors * RESULT_CYCLES[transform] * slow
     data = again * rows * -(-p.depth // s.lanes) * DATA_CYCLES[transform] * slow
-    if room < 0:
-        results, data = 2 * results, 2 * data
-    panels = min(s.panels, d.panels)
+    crowded = either(room < 0, 2, 1)
+    results, data = crowded * results, crowded * data
+    panels = least(s.panels, d.panels)
     one = data + panels * (multiply + results) + TASK_CYCLES
     even = one * d.panels / (d.groups * panels) * d.groups * d.tiles / rows / threads
     elements = p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n)
     pixels = elements * (p.pixel_bytes / PIXEL_BYTES / threads)
-    return max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels
+    return most(even, either(tasks < MANY * threads, one * share, even + one / 2)) + pixels
 
 
 def _block(rows: int, s: WinogradSchedule, p: WinogradProblem, d: WinogradSizes, limits: Limits) -> float:
     """Cycles of one register block: the longest of multiply-adds, loads, and filters from the second-level cache."""
-    step = max(
-        rows * s.nv * limits.core.multiply, (rows + s.nv) * limits.core.load, s.nv * s.lanes * 4 / CACHED_BYTES, 4
-    )
+    step = most(rows * s.nv * limits.core.multiply, (rows + s.nv) * limits.core.load)
+    step = most(most(step, s.nv * s.lanes * 4 / CACHED_BYTES), 4)
     step += 0.05 * (rows + s.nv) + 0.15 * s.nv  # loads that overlap with the multiply-adds, as in a plain contraction
     return step * p.depth + d.parts * (BLOCK_CYCLES + 2 * rows * s.nv)
 
@@ -305,13 +302,17 @@ def default(p: WinogradProblem, limits: Limits) -> WinogradSchedule:
         found = zip(FEW_THREADS, _cycles(s, p, FEW_THREADS, limits), strict=True)
         return LOSS[s.outputs] * sum(threads * cycles for threads, cycles in found)
 
-    legal = (s for s in _candidates(smallest, p, limits) if scratch_bytes(s, p) <= SCRATCH_BYTES)
-    return min(legal, key=cost, default=smallest)
+    names = ("outputs", "nv", "mr", "block", "part", "panels")
+    return cheapest(
+        smallest, names, _candidates(smallest.lanes, p, limits), cost, partial(scratch_bytes, p=p), SCRATCH_BYTES
+    )
 
 
-def _candidates(smallest: WinogradSchedule, p: WinogradProblem, limits: Limits) -> Iterator[WinogradSchedule]:
-    """The two widest register blocks without unused vectors, with every tile and task that the image fills."""
-    vectors = -(-p.n // smallest.lanes)
+def _candidates(lanes: int, p: WinogradProblem, limits: Limits) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """The two widest register blocks without unused vectors, with every tile and task that the image fills: outputs, nv, mr,
+    block, part, panels.
+    """
+    vectors = -(-p.n // lanes)
     table = ROWS if limits.registers >= 32 else ROWS_16
     fewest = min(-(-vectors // nv) * nv for nv in table)
     widths = [nv for nv in table if -(-vectors // nv) * nv == fewest][:2]
@@ -322,7 +323,7 @@ def _candidates(smallest: WinogradSchedule, p: WinogradProblem, limits: Limits) 
         groups = [group for group in WinogradSchedule.choices("panels") if group <= -(-vectors // nv)]
         for mr, block, part, panels in itertools.product(table[nv], blocks, parts, groups):
             if block >= min(mr, tiles):
-                yield smallest.replace(outputs=outputs, block=block, mr=mr, nv=nv, part=part, panels=panels)
+                yield outputs, nv, mr, block, part, panels
 
 
 def packing(kernel: Kernel, s: WinogradSchedule, p: WinogradProblem) -> Packing:
