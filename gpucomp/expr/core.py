@@ -268,11 +268,14 @@ def call(fn: str, *args: Expr | Number) -> Expr:
     function = FUNCTIONS[fn]
     first = args[0]
     dtype = first.dtype if isinstance(first, Expr) else next(a.dtype for a in args if isinstance(a, Expr))
-    exprs = tuple([a if isinstance(a, Expr) else coerced(a, dtype) for a in args])
-    fits, constant = len(exprs) == function.arity, dtype is BOOL
-    for expr in exprs:
+    given: list[Expr] = []
+    fits, constant = len(args) == function.arity, dtype is BOOL
+    for arg in args:
+        expr = arg if isinstance(arg, Expr) else coerced(arg, dtype)
         fits = fits and expr.dtype is dtype
         constant = constant or expr.__class__ is Const
+        given.append(expr)
+    exprs = tuple(given)
     if not fits:
         raise TypeError(f"{fn}({', '.join(str(e.dtype) for e in exprs)}): operands of one type expected")
     if constant and dtype.kind != "f" and (folded := _fold_integers(fn, exprs, dtype)) is not None:
@@ -287,7 +290,7 @@ NEUTRAL = {"add": (0, 0), "mul": (1, 1), "sub": (None, 0), "div": (None, 1), "fl
 
 
 def _fold_integers(fn: str, args: tuple[Expr, ...], dtype: DType) -> Expr | None:
-    values = [a.value if isinstance(a, Const) else None for a in args]
+    values = [a.value if type(a) is Const else None for a in args]
     unknown = sum([v is None for v in values])
     if not unknown:
         if any(isinstance(v, Size) for v in values):
@@ -309,7 +312,7 @@ def _fold_integers(fn: str, args: tuple[Expr, ...], dtype: DType) -> Expr | None
         return b
     if right is not None and _is(values[1], right):
         return a
-    if fn == "mul" and any(v == 0 for v in values if not isinstance(v, Size)):
+    if fn == "mul" and (_is(values[0], 0) or _is(values[1], 0)):
         return literal(0, dtype)
     if fn == "mod" and _is(values[1], 1):
         return literal(0, dtype)
@@ -432,25 +435,24 @@ def transform(
         if kept and (before := node.__dict__.get(kept)) is not None:
             done[node] = before
             continue
-        own = node.operands
-        if missing := [child for child in own if child not in done]:
-            stack += missing
+        operands: list[Expr] = []
+        complete, changes = True, False
+        for child in node.operands:
+            one = done.get(child)
+            if one is None:
+                stack.append(child)
+                complete = False
+            else:
+                operands.append(one)
+                changes = changes or one is not child
+        if not complete:
             continue
-        operands = [done[child] for child in own]
-        result = node
-        for known_one, one in zip(own, operands, strict=True):
-            if known_one is not one:
-                result = rebuild(node, operands)
-                break
-        for one in operands:
-            if result is one:  # folded
-                changed = None
-                break
-        else:
-            changed = change(result)
-        done[node] = result if changed is None else changed
+        result = rebuild(node, operands) if changes else node
+        folded = changes and result in operands
+        changed = None if folded else change(result)
+        done[node] = result = result if changed is None else changed
         if kept:
-            object.__setattr__(node, kept, done[node])
+            node.__dict__[kept] = result
     return done[expr]
 
 

@@ -159,24 +159,34 @@ def linear(expr: Expr) -> tuple[Any, Terms]:
     stack: list[tuple[Expr, Any]] = [(expr, 1)]
     while stack:
         node, factor = stack.pop()
-        match node:
-            case Const(value=value):
-                constant = constant + factor * _whole(value)
-            case Call(fn="add", args=(a, b)):
-                stack += [(b, factor), (a, factor)]
-            case Call(fn="sub", args=(a, b)):
-                stack += [(b, -factor), (a, factor)]
-            case Call(fn="neg", args=(a,)):
-                stack.append((a, -factor))
-            case Call(fn="mul", args=(a, Const(value=c))) | Call(fn="mul", args=(Const(value=c), a)):
-                stack.append((a, factor * _whole(c)))
-            case _:
-                terms[node] = terms.get(node, 0) + factor
+        if type(node) is Const:
+            constant = constant + factor * _whole(node.value)
+            continue
+        if type(node) is Call:  # no ``match``: of all expressions, these are looked at most often
+            fn, args = node.fn, node.args
+            if fn == "add":
+                stack += [(args[1], factor), (args[0], factor)]
+                continue
+            if fn == "sub":
+                stack += [(args[1], -factor), (args[0], factor)]
+                continue
+            if fn == "neg":
+                stack.append((args[0], -factor))
+                continue
+            if fn == "mul":
+                a, b = args
+                if type(b) is Const:
+                    stack.append((a, factor * _whole(b.value)))
+                    continue
+                if type(a) is Const:
+                    stack.append((b, factor * _whole(a.value)))
+                    continue
+        terms[node] = terms.get(node, 0) + factor
     return constant, _without_zeros(terms)
 
 
 def _whole(value: Any) -> Any:
-    return value if isinstance(value, Size) else int(value)
+    return value if type(value) is int or isinstance(value, Size) else int(value)
 
 
 def _without_zeros(terms: Terms) -> Terms:
@@ -242,25 +252,30 @@ def simplify(expr: Expr) -> Expr:
 
 
 def _step(node: Expr) -> Expr | None:
+    if type(node) is Call:
+        return _step_of_call(node)
     if isinstance(node, Var) and is_one(node.extent):
         return index(0)
     if isinstance(node, Reduce) and any(is_one(a.extent) for a in node.axes):
         return reduce(node.op, tuple(a for a in node.axes if not is_one(a.extent)), node.body)
     if isinstance(node, Select) and not isinstance(node.condition, Const):
         return _select(node)
-    if not isinstance(node, Call):
-        return None
-    if node.fn in {"lt", "le", "eq", "ne"} and not node.args[0].dtype.is_float:
+    return None
+
+
+def _step_of_call(node: Call) -> Expr | None:
+    fn = node.fn
+    if fn in {"lt", "le", "eq", "ne"} and not node.args[0].dtype.is_float:
         return _compare(node)
     if node.dtype is not I64:
         return None
-    if node.fn in {"add", "sub", "neg", "mul"}:
+    if fn in {"add", "sub", "neg", "mul"}:
         constant, terms = linear(node)
-        return from_linear(*_join_quotients(constant, dict(terms)))
-    if node.fn in {"floordiv", "mod"} and isinstance(node.args[1], Const) and below(0, node.args[1].value):
+        return from_linear(*_join_quotients(constant, terms))
+    if fn in {"floordiv", "mod"} and isinstance(node.args[1], Const) and below(0, node.args[1].value):
         quotient, rest = _divide(node.args[0], _whole(node.args[1].value))
-        return quotient if node.fn == "floordiv" else rest
-    if node.fn in {"min", "max"}:
+        return quotient if fn == "floordiv" else rest
+    if fn in {"min", "max"}:
         return _extremum(node)
     return None
 

@@ -61,7 +61,11 @@ class Sizes:
 
     def replace(self, **changes: Any) -> Self:
         """The same numbers, except for ``changes``."""
-        return type(self)(**{**self.__dict__, **changes})
+        if not changes.keys() <= self._fields:
+            raise TypeError(f"{type(self).__name__}: unknown {sorted(changes.keys() - self._fields)}")
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, **changes)
+        return made
 
     @property
     def numbers(self) -> Mapping[str, Any]:
