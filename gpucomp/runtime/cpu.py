@@ -56,6 +56,20 @@ EPOCHS = 1 << 31  # runs until their numbers begin anew
 NO_CLOCKS = np.zeros((0, 0, 2), np.int64)
 
 
+def _clocks() -> tuple[float, float]:
+    """Seconds of the world, and of this thread on a processor."""
+    return time.perf_counter(), time.thread_time()
+
+
+def _seconds(begin: tuple[float, float], end: tuple[float, float], *, alone: bool) -> float:
+    """How long a run took. A thread that was ``alone`` may have waited for the interpreter's lock, which is no time of its run.
+
+    Some systems count a thread's time in steps of many runs: one in which it stood still is told by the other clock.
+    """
+    whole, own = (after - before for before, after in zip(begin, end, strict=True))
+    return min(own, whole) if alone and own > 0 else whole
+
+
 _programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()
 
 
@@ -286,10 +300,8 @@ class CpuProgram:
             self._seats = seats = workers.take(self.threads if trial is None else trial.wanted, how.stop)
             try:
                 self._bind(inputs, how.outputs)
-                # a thread that is alone may have to wait for the interpreter's lock, which is no time of its run
-                clock = time.thread_time if seats == 1 else time.perf_counter
                 learning = trial is not None and not trial.over
-                begin = clock() if learning else 0.0
+                begin = _clocks() if learning else (0.0, 0.0)
                 if how.stop is None:
                     brief = trial is not None and trial.alone * self._expected_ns < BRIEF_S
                     for segment in self._launches.segments:
@@ -297,7 +309,7 @@ class CpuProgram:
                 else:
                     self._run_until(how.stop)
                 if trial is not None and learning:
-                    trial.note(seats, (clock() - begin) / self._expected_ns)
+                    trial.note(seats, _seconds(begin, _clocks(), alone=seats == 1) / self._expected_ns)
                 elif trial is not None and self._until_own:
                     self._until_own -= 1
                     self._trial = trial if self._until_own else Trial(trial.most)

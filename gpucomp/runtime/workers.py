@@ -87,8 +87,9 @@ class Workers:
             turn = threading.Lock()
             turn.acquire()
             self._waiting.append(turn)
-            self._serve()  # by a seat that was given back by one who did not see this one wait
         try:
+            with self._lock:
+                self._serve()  # by a seat that was given back by one who did not see this one wait
             if stop is None:
                 turn.acquire()
             else:
@@ -106,8 +107,8 @@ class Workers:
     def _taken(self, wanted: int) -> int:
         """How many of ``wanted`` seats were free, which are taken now.
 
-        It takes no lock. A thread that gets a lock waits for the interpreter's while it holds it: once one has met another,
-        each waits for the other in every run.
+        It takes no lock, so two threads may each get a part. A thread that gets a lock waits for the interpreter's while it
+        holds it: once one has met another, each waits for the other in every run.
         """
         taken = 0
         try:
@@ -116,6 +117,9 @@ class Workers:
                 taken += 1
         except IndexError:
             pass
+        except BaseException:  # such as Ctrl+C
+            self._free += [None] * taken
+            raise
         return taken
 
     def give(self, count: int) -> None:

@@ -226,6 +226,16 @@ def test_one_access_reads_a_chunk_of_joined_parts_that_are_whole_chunks(name, ac
     assert ("vload_half(" in text) is not accesses
 
 
+@pytest.mark.parametrize(("dtype", "declared"), [(F16, True), (BF16, False)])
+def test_vectors_of_f16_are_declared_in_products_of_other_types(dtype, declared):
+    """OpenCL C has no type half unless it is asked for, whatever is computed with it."""
+    kernel = constant(of_two(33, 20, 40, dtype, F32))
+    text = source_of(kernel, SMALL).text
+
+    assert ("cl_khr_fp16 : enable" in text) is declared
+    assert (re.search(r"\bhalf[248]\b", text) is not None) is declared
+
+
 @pytest.mark.parametrize(
     "clang", amdgcn.compilers("hip") or [pytest.param("", marks=pytest.mark.skip("clang is not installed"))]
 )

@@ -14,7 +14,7 @@ import pytest
 import gpucomp
 from gpucomp import config
 from gpucomp.errors import InputError, RunStoppedError, UsageError
-from gpucomp.runtime import any_shape
+from gpucomp.runtime import any_shape, cpu
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.runtime.moving import MovingPrograms
 from gpucomp.runtime.stopping import Stop, stop_after
@@ -380,6 +380,15 @@ def test_who_came_first_is_served_first():
         thread.join()
 
     assert order == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("whole", "own", "alone", "counted"),
+    [(5.0, 2.0, True, 2.0), (5.0, 2.0, False, 5.0), (5.0, 0.0, True, 5.0), (5.0, 10.0, True, 5.0)],
+    ids=["it waited for the interpreter", "with helpers", "a clock that stands still", "a clock of long steps"],
+)
+def test_what_a_trial_counts_of_a_run(whole, own, alone, counted):
+    assert cpu._seconds((1.0, 3.0), (1.0 + whole, 3.0 + own), alone=alone) == counted
 
 
 def test_free_seats_are_taken_and_given_without_the_lock():

@@ -226,7 +226,8 @@ def _declare(printer: CPrinter, dtype: DType, instruction: Instruction) -> None:
     """What OpenCL C is told before it takes the operands' types."""
     if not printer.dialect.extensions:
         return
-    if dtype is F16 and not any(text.startswith(FP16) for text in printer.helpers.values()):
+    halves = dtype is F16 or any(stored is F16 for _, stored in printer.params)  # also vectors that are read to be computed with
+    if halves and not any(text.startswith(FP16) for text in printer.helpers.values()):
         printer.helpers = {"half": FP16} | printer.helpers
     if instruction.parts == BFLOATS:
         printer.helpers = {"bfloat8": BFLOAT8} | printer.helpers
