@@ -40,7 +40,7 @@ from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.repeats import divided
 from gpucomp.runtime.runner import Call, Notes, Runner
 from gpucomp.runtime.stopping import Stop
-from gpucomp.runtime.trial import Trial, trial_of
+from gpucomp.runtime.trial import Trial, clocks, seconds_of, trial_of
 from gpucomp.runtime.workers import LARGEST_POOL, Bell, available_threads, workers
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
@@ -54,20 +54,6 @@ REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED, HALT = range(7)  # words of the co
 CALIBRATION_S = 0.01  # between two runs; their ends calibrate the cycle counter
 EPOCHS = 1 << 31  # runs until their numbers begin anew
 NO_CLOCKS = np.zeros((0, 0, 2), np.int64)
-
-
-def _clocks() -> tuple[float, float]:
-    """Seconds of the world, and of this thread on a processor."""
-    return time.perf_counter(), time.thread_time()
-
-
-def _seconds(begin: tuple[float, float], end: tuple[float, float], *, alone: bool) -> float:
-    """How long a run took. A thread that was ``alone`` may have waited for the interpreter's lock, which is no time of its run.
-
-    Some systems count a thread's time in steps of many runs: one in which it stood still is told by the other clock.
-    """
-    whole, own = (after - before for before, after in zip(begin, end, strict=True))
-    return min(own, whole) if alone and own > 0 else whole
 
 
 _programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()
@@ -301,7 +287,7 @@ class CpuProgram:
             try:
                 self._bind(inputs, how.outputs)
                 learning = trial is not None and not trial.over
-                begin = _clocks() if learning else (0.0, 0.0)
+                begin = clocks() if learning else (0.0, 0.0)
                 if how.stop is None:
                     brief = trial is not None and trial.alone * self._expected_ns < BRIEF_S
                     for segment in self._launches.segments:
@@ -309,7 +295,7 @@ class CpuProgram:
                 else:
                     self._run_until(how.stop)
                 if trial is not None and learning:
-                    trial.note(seats, _seconds(begin, _clocks(), alone=seats == 1) / self._expected_ns)
+                    trial.note(seats, seconds_of(begin, clocks(), alone=seats == 1) / self._expected_ns)
                 elif trial is not None and self._until_own:
                     self._until_own -= 1
                     self._trial = trial if self._until_own else Trial(trial.most)

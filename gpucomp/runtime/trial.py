@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import math
+import time
 
 MOST_RUNS = 200  # after which it is decided by what there is
 TRIALS = 4  # runs of a turn, without the first, which does not count
 AGAIN = 16  # runs of a program, after which it has a trial of its own
 TURNS = 2  # by all threads, and as many by one alone, one after the other: what disturbs one turn does not disturb all
+
+
+def clocks() -> tuple[float, float]:
+    """Seconds of the world, and of this thread on a processor."""
+    return time.perf_counter(), time.thread_time()
+
+
+def seconds_of(begin: tuple[float, float], end: tuple[float, float], *, alone: bool) -> float:
+    """How long a run took. A thread that was ``alone`` may have waited for the interpreter's lock, which is no time of its run.
+
+    Some systems count a thread's time in steps of many runs: one in which it stood still is told by the other clock.
+    """
+    whole, own = (after - before for before, after in zip(begin, end, strict=True))
+    return min(own, whole) if alone and own > 0 else whole
 
 
 class Trial:

@@ -14,11 +14,11 @@ import pytest
 import gpucomp
 from gpucomp import config
 from gpucomp.errors import InputError, RunStoppedError, UsageError
-from gpucomp.runtime import any_shape, cpu
+from gpucomp.runtime import any_shape
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.runtime.moving import MovingPrograms
 from gpucomp.runtime.stopping import Stop, stop_after
-from gpucomp.runtime.trial import TRIALS, Trial
+from gpucomp.runtime.trial import TRIALS, Trial, seconds_of
 from gpucomp.runtime.workers import Workers
 from tests.onnx_builders import model, node, value
 from tests.runtime.samples import executable, use_numpy
@@ -388,7 +388,7 @@ def test_who_came_first_is_served_first():
     ids=["it waited for the interpreter", "with helpers", "a clock that stands still", "a clock of long steps"],
 )
 def test_what_a_trial_counts_of_a_run(whole, own, alone, counted):
-    assert cpu._seconds((1.0, 3.0), (1.0 + whole, 3.0 + own), alone=alone) == counted
+    assert seconds_of((1.0, 3.0), (1.0 + whole, 3.0 + own), alone=alone) == counted
 
 
 def test_free_seats_are_taken_and_given_without_the_lock():
