@@ -97,6 +97,11 @@ class _Argument:
         self.places: list[int] = places.tolist()
         self.late: list[int] | None = None if late is None else late.tolist()
 
+    @property
+    def plain(self) -> np.dtype | None:
+        """As ``TensorSpec.plain``."""
+        return None if self.dtype == object else self.dtype
+
     def fresh(self) -> tuple[np.ndarray, int]:
         """As ``aligned``, with the address, in half the time. Strings have no address."""
         if self.dtype == object:

@@ -21,6 +21,7 @@ from gpucomp.runtime.launches import Segment
 from gpucomp.runtime.native import HOST_ALIGNMENT, address_of
 from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.options import Options
+from gpucomp.runtime.outputs import as_they_are
 from gpucomp.runtime.size_steps import SizeSteps, layout, steps_of
 
 KEPT = 4  # programs of a new lane; the least recently used one is moved
@@ -45,6 +46,7 @@ class MovingProgram(CpuProgram):
         self._ranks, self._pack = [*steps.ranks], Struct(f"{sum(steps.ranks)}q").pack_into
         self._use([copy.copy(argument) for argument in self._used])  # others may share those of a fixed shape
         outputs = {argument.position: argument for argument in self._written}
+        self.results = {argument.name: argument for argument in self._written}  # with the shapes that they have now
         begins = [*accumulate((1 + rank for _, rank in steps.outputs), initial=1)]
         self._varying = [
             (outputs[k], begin, begin + 1 + rank)
@@ -118,11 +120,12 @@ class MovingPrograms:
         self._steps: SizeSteps | None = None
 
     def run(self, arrays: Mapping[str, np.ndarray], shapes: Shapes, how: Options) -> dict[str, Any] | None:
-        """The outputs; ``None`` if an executable for these sizes has to run, or to say what is wrong with them.
+        """The outputs; ``None`` if an executable for these sizes has to run, or to say what is wrong with them or with arrays
+        that results are to be written into.
 
         ``arrays`` are complete, contiguous and of the right types.
         """
-        if not self._able or how.outputs:
+        if not self._able:
             return None
         lanes, context = self._program.lanes, how.context
         lane = lanes.take(how.stop) if context is None else context.lane(lanes)
@@ -132,6 +135,11 @@ class MovingPrograms:
                 lane.moving.move_to_end(shapes)
             elif (program := self._program_for(shapes, lane)) is None:
                 return None
+            if how.outputs:
+                given = as_they_are(how.outputs, program.results, arrays)
+                if given is None:
+                    return None
+                how = how._replace(outputs=given)
             return program.run(arrays, how)
         except MemoryError:  # the executable says how much is needed
             return None

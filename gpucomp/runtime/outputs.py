@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -50,8 +50,18 @@ def _put(array: Any, result: np.ndarray) -> None:
         array[...] = result
 
 
+class Wanted(Protocol):
+    """What an array for a result must be; ``plain`` as in ``TensorSpec``, which is one."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]: ...
+
+    @property
+    def plain(self) -> np.dtype | None: ...
+
+
 def as_they_are(
-    given: Mapping[str, object], specs: Mapping[str, TensorSpec], inputs: Mapping[str, Any]
+    given: Mapping[str, object], specs: Mapping[str, Wanted], inputs: Mapping[str, Any]
 ) -> dict[str, np.ndarray] | None:
     """The arrays for results, if all can be written where they lie; ``specs`` by name are those of outputs that are tensors."""
     found: dict[str, np.ndarray] = {}

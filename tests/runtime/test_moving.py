@@ -335,15 +335,45 @@ def test_the_arena_may_grow_under_a_program_that_is_kept():
     np.testing.assert_array_equal(exe.run(small)["y"], first)
 
 
-def test_arrays_of_the_caller_machine_code_without_the_steps_and_host_operators_are_for_others(monkeypatch):
+def test_results_are_written_into_arrays_of_the_caller_at_any_sizes():
+    exe, many = of_convolution()
+    for shapes in (*many[:4], many[1]):
+        feeds = feeds_of(exe, shapes)
+        expected = exe.run(feeds)["y"]
+        given = np.full_like(expected, np.nan)
+
+        found = exe.run(feeds, outputs={"y": given})
+
+        assert found["y"] is given
+        np.testing.assert_array_equal(given, expected)
+    assert not exe._made, "no executable for these sizes was needed"
+
+
+def test_arrays_that_results_cannot_be_written_into_at_once_are_for_others():
+    exe, many = of_convolution()
+    feeds = feeds_of(exe, many[3])
+    expected = exe.run(feeds)["y"]
+    wide = np.zeros((*expected.shape[:-1], 2 * expected.shape[-1]), expected.dtype)
+
+    exe.run(feeds, outputs={"y": wide[..., ::2]})
+
+    np.testing.assert_array_equal(wide[..., ::2], expected)
+    assert not wide[..., 1::2].any()
+    other = exe.run(feeds_of(exe, many[2]))["y"]
+    assert other.shape != expected.shape
+    with pytest.raises(InputError, match="GPC2115"):
+        exe.run(feeds, outputs={"y": other})
+    with pytest.raises(InputError, match="GPC2115"):
+        exe.run(feeds, outputs={"y": expected.astype(np.float64)})
+    with pytest.raises(InputError, match="GPC2114"):
+        exe.run(feeds, outputs={"z": expected})
+
+
+def test_machine_code_without_the_steps_and_host_operators_are_for_others(monkeypatch):
     exe, many = of_convolution()
     shapes = many[3]
     feeds = feeds_of(exe, shapes)
     expected = exe.run(feeds)["y"]
-    given = np.empty_like(expected)
-    exe.run(feeds, outputs={"y": given})
-    assert len(exe._made) == 1
-    np.testing.assert_array_equal(given, expected)
 
     has = Image.has
     monkeypatch.setattr(Image, "has", lambda self, name: name != "gc_sizes" and has(self, name))
