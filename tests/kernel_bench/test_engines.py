@@ -16,15 +16,15 @@ from gpucomp.refusal import Refusal
 from tests.kernel_bench.kernels import SMALL
 
 
-def problem(text, target="cpu"):
+def problem(text, target="cpu", arrays=None):
     spec = spec_of(text)
-    arrays = operands(spec)
+    arrays = arrays or operands(spec)
     wanted = in_f64(spec, arrays)
     return Problem(spec, arrays, model(spec, arrays).SerializeToString(), targets.resolve(target), 2, True), wanted
 
 
-def error(name, text, target="cpu"):
-    given, wanted = problem(text, target)
+def error(name, text, target="cpu", arrays=None):
+    given, wanted = problem(text, target, arrays)
     ready = engines.prepared(name, given)
     assert not isinstance(ready, Refusal), ready.reason
     return rounds.judged(ready, wanted, rounds.tolerance(given.spec))
@@ -33,8 +33,11 @@ def error(name, text, target="cpu"):
 @pytest.mark.parametrize("text", SMALL)
 def test_onnxruntime_and_the_reference_agree(text):
     pytest.importorskip("onnxruntime")
+    arrays = operands(spec_of(text))
+    if text.startswith("batched_gemm") and "dtype=i8" in text:
+        arrays["a"] //= 2  # without VNNI onnxruntime's pairs of products saturate for 8 bits, if no operand is constant
 
-    assert error("onnxruntime", text)[1] == ""
+    assert error("onnxruntime", text, arrays=arrays)[1] == ""
 
 
 @pytest.mark.parametrize("text", SMALL)
