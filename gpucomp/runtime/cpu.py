@@ -40,7 +40,7 @@ from gpucomp.runtime.options import NONE, PLAIN, Options
 from gpucomp.runtime.repeats import divided
 from gpucomp.runtime.runner import Call, Notes, Runner
 from gpucomp.runtime.stopping import Stop
-from gpucomp.runtime.trial import Trial, clocks, seconds_of, trial_of
+from gpucomp.runtime.trial import AGAIN, Trial, clocks, seconds_of, shared_trial
 from gpucomp.runtime.workers import LARGEST_POOL, Bell, available_threads, workers
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
@@ -73,7 +73,7 @@ class _Arena:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.memory = aligned((0,), np.dtype(np.uint8))
-        self.trials: dict[tuple[int, int], Trial] = {}  # of programs whose estimates are alike
+        self.trials: dict[int, Trial] = {}  # of programs whose estimates are alike, see ``_expect``
 
     def of(self, nbytes: int) -> np.ndarray:
         memory = self.memory  # another program may replace it meanwhile
@@ -230,7 +230,7 @@ class CpuProgram:
         # the first output that is a buffer gets it, others a copy
         own = {name for k, name in name_of.items() if k in launches.rows.moving and k not in form.inputs}
         self._results_of = [(n, k, n in own) for n, k in zip(form.output_names, form.outputs, strict=True)]
-        self._expect(max((segment.shared_ns for segment in launches.segments), default=0.0))
+        self._expect(int(max((segment.shared_ns for segment in launches.segments), default=0)))
         self._seats = 1
         self._bind_arena()
         self._clocks = NO_CLOCKS
@@ -244,13 +244,13 @@ class CpuProgram:
         self._written = [one for one in arguments if one.buffer.kind != INPUT]
         self._read = [one for one in arguments if one.buffer.kind == INPUT]
 
-    def _expect(self, shared_ns: float) -> None:
+    def _expect(self, shared_ns: int) -> None:
         """Decide by how many threads a run is, of which the largest segment has ``shared_ns`` of work."""
-        expected = self._expected_ns = max(shared_ns, 1.0)
-        trial: tuple[Trial | None, int] = None, 0
-        if expected < LONG_NS:
-            trial = trial_of(self._arena.trials, self.threads if expected >= SMALLEST_SHARED_NS else 1, expected)
-        self._trial, self._until_own = trial  # and the runs, until it has one of its own
+        self._expected_ns, threads = shared_ns or 1, self.threads if shared_ns >= SMALLEST_SHARED_NS else 1
+        alike = shared_ns.bit_length() if threads == 1 else -shared_ns.bit_length()
+        trial = self._arena.trials.get(alike)
+        self._until_own = AGAIN if trial is not None and threads > 1 else 0  # runs, until it has a trial of its own
+        self._trial = None if shared_ns >= LONG_NS else trial or shared_trial(self._arena.trials, alike, threads)
 
     @property
     def plan(self) -> Plan:
@@ -546,7 +546,7 @@ class CpuProgram:
             enter(table.address, first, last, self._context_address, notes[0] if notes else None, table.loops)
             return
         self._epoch = (self._epoch + 1) % EPOCHS
-        table.begin(first, last, self._epoch, threads)
+        runner.begin(table, first, last, self._epoch, threads)
         call = (table.address, first, last, self._context_address, threads, self._epoch, notes, table.loops)
         # a late thread keeps the program and the table alive
         helpers = workers.start(partial(self._help, call, table), threads) if threads > 1 else []

@@ -30,7 +30,7 @@ class Lane:
 
     ``first`` is the program that was opened in it first; those of executables for other sizes are that one resized.
     ``moving`` are programs that go from one set of sizes to another, by the shapes of the inputs, the last used one last;
-    ``spare`` are those that have none, and ``left`` the shapes that programs were moved away from.
+    ``spare`` are those that have none, and ``left`` some shapes that programs were moved away from.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Lane:
         self.programs: dict[object, Any] = {}  # by a token of each executable
         self.moving: OrderedDict[tuple[tuple[int, ...], ...], Any] = OrderedDict()
         self.spare: list[Any] = []
-        self.left: OrderedDict[tuple[tuple[int, ...], ...], None] = OrderedDict()
+        self.left: set[tuple[tuple[int, ...], ...]] = set()
 
 
 class Lanes:

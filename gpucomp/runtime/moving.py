@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from itertools import accumulate, chain
+from ctypes import c_int64, c_void_p
+from itertools import accumulate
 from struct import Struct
 from typing import Any
 
@@ -26,6 +27,9 @@ from gpucomp.runtime.size_steps import SizeSteps, layout, steps_of
 
 KEPT = 4  # programs of a new lane; the least recently used one is moved
 MOST = 32  # programs of a lane, where sizes come again that one was moved away from
+MOST_LEFT = (
+    4 * MOST
+)  # shapes that programs were moved away from. Then all are dropped: the oldest would take longer to find
 Shapes = tuple[tuple[int, ...], ...]  # of all inputs
 
 
@@ -38,51 +42,58 @@ class MovingProgram(CpuProgram):
     def __init__(self, program: CpuProgram, steps: SizeSteps) -> None:
         """``program`` is not used by others: this one takes over what it has. It runs once it has been moved."""
         vars(self).update(vars(program))
-        assert self._runner is not None
-        assert self._runner.sizes is not None, "a program that can be moved"
-        self._steps, self._native = steps, self._runner.sizes
+        runner = self._runner
+        assert runner is not None
+        assert runner.sizes is not None, "a program that can be moved"
+        self._steps, self._native, self._begin = steps, runner.sizes, runner.begin
         self._words = steps.words.copy()
         self._read_words = self._words.data  # faster than the array, for one word
-        self._ranks, self._pack = [*steps.ranks], Struct(f"{sum(steps.ranks)}q").pack_into
         self._use([copy.copy(argument) for argument in self._used])  # others may share those of a fixed shape
         outputs = {argument.position: argument for argument in self._written}
         self.results = {argument.name: argument for argument in self._written}  # with the shapes that they have now
-        begins = [*accumulate((1 + rank for _, rank in steps.outputs), initial=1)]
+        begins = accumulate((1 + rank for _, rank in steps.outputs), initial=steps.results + 1)
         self._varying = [
-            (outputs[k], begin, begin + 1 + rank)
+            (outputs[k], begin, Struct(f"{rank}q").unpack_from, 8 * (begin + 1))
             for (k, rank), begin in zip(steps.outputs, begins, strict=False)
             if k in outputs
         ]
-        self._unpack, self._results_at = Struct(f"{begins[-1]}q").unpack_from, 8 * steps.results
+        self._ranks, self._shared_at = steps.ranks, steps.results
         self._late = [(a, steps.late[a.position]) for a in self._used if a.position in steps.late]
         base = address_of(self._words)
         for place, record in steps.pointers:
             self._words[place] = base + 8 * record
         self._words[steps.numbers_at] = base + 8 * steps.numbers
         self._launches.table.loops = base + 8 * steps.loops if steps.pointers else 0
-        self._call = address_of(steps.steps), len(steps.steps), base, self._launches.table.address
+        # as the types that are passed: they would be made in every call
+        self._call = (
+            c_void_p(address_of(steps.steps)),
+            c_int64(len(steps.steps)),
+            c_void_p(base),
+            c_void_p(self._launches.table.address),
+        )
         self._moved_in = self._epoch
         self._lies_in: np.ndarray | None = None  # the arena whose address is among the words
 
     def move(self, shapes: Shapes) -> bool:
         """Go to the sizes of ``shapes``; whether that was possible. If not, it cannot run before it is moved again."""
-        words = self._read_words
-        if [*map(len, shapes)] != self._ranks:
-            return False
-        self._pack(words, 0, *chain.from_iterable(shapes))
+        words, ranks, place = self._read_words, self._ranks, 0
+        for k, shape in enumerate(shapes):
+            if len(shape) != ranks[k]:
+                return False
+            for extent in shape:  # half as long as ``struct`` and ``zip``, whose code is in no cache between runs
+                words[place] = extent
+                place += 1
         if self._epoch != self._moved_in:  # threads ran it: one that is late finds another epoch, not other tasks
             self._epoch = self._moved_in = (self._epoch + 1) % EPOCHS
-            self._launches.table.retire(self._epoch)
+            self._begin(self._launches.table, 0, len(self._launches.table), self._epoch, 1)
         if not self._fill(self._arena.memory):
             return False
-        results = self._unpack(words, self._results_at)
-        shared_ns: int = results[0]
-        for argument, begin, end in self._varying:
-            argument.nbytes, argument.shape = results[begin] + HOST_ALIGNMENT, results[begin + 1 : end]
+        for argument, nbytes, unpack, at in self._varying:
+            argument.nbytes, argument.shape = words[nbytes] + HOST_ALIGNMENT, unpack(words, at)
         for argument, places in self._late:
             late = [words[place] for place in places]
             argument.late = late if any(late) else None
-        self._launches.table.tasks_changed()
+        shared_ns = words[self._shared_at]
         (segment,) = self._launches.segments  # all launches
         if (segment.shared_ns < SMALLEST_SHARED_NS) != (shared_ns < SMALLEST_SHARED_NS):
             self._launches.segments = [Segment(segment.first, segment.last, None, shared_ns)]
@@ -157,9 +168,9 @@ class MovingPrograms:
             program = lane.spare.pop()
         elif lane.moving:
             before, program = lane.moving.popitem(last=False)
-            lane.left[before] = None
-            if len(lane.left) > MOST:
-                lane.left.popitem(last=False)
+            if len(lane.left) >= MOST_LEFT:
+                lane.left.clear()
+            lane.left.add(before)
         else:
             return None
         if not program.move(shapes):

@@ -6,7 +6,6 @@ import ctypes
 import math
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
 
 import numpy as np
 
@@ -95,13 +94,8 @@ class Table:
             memory[ENTRY_WORDS * count : end],
         )
         self._states = memory[states : states + math.prod(self._shape)].reshape(self._shape)
-        self._claimed = self._states[:, :, CLAIMED]
         self.address: int = address_of(memory)
         self.words: memoryview = self.arguments.data  # faster than the array, for one argument
-        self._tasks = self._rows[:, TASKS, None]
-        self._parts: dict[int, np.ndarray] = {}  # by numbers of threads, see ``_first_tasks``
-        self._known: set[int] = set()  # of them: those whose parts are those of the tasks now
-        self._beginnings: dict[tuple[int, int, int], tuple[np.ndarray, ...]] = {}
         self.loops = 0  # the address of a ``LoopTable``, which the caller keeps
 
     def with_tasks(self, tasks: Sequence[int]) -> Table:
@@ -126,41 +120,20 @@ class Table:
         for row in rows:
             self._rows[row, CODE] = address
 
-    def retire(self, epoch: int) -> None:
-        """Let threads that are late for an earlier run find that it is over. No run has the number ``epoch``."""
-        self._claimed.fill(epoch << 32)
-
-    def tasks_changed(self) -> None:
-        """Native code has written other numbers of tasks into the table."""
-        self._known.clear()
+    @property
+    def threads(self) -> int:
+        """The largest number of threads that may run it."""
+        return self._shape[1]
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def _first_tasks(self, threads: int) -> np.ndarray:
-        """The first task of each thread when ``threads`` of them share the tasks; threads beyond these get no tasks."""
-        if threads not in self._parts:
-            self._parts[threads] = np.empty(self._shape[:2], np.uint64)
-        found = self._parts[threads]
-        if threads not in self._known:
-            np.multiply(self._tasks, _numbers(self._shape[1], threads), found)
-            np.floor_divide(found, np.uint64(threads), found)
-            self._known.add(threads)
-        return found
-
     def begin(self, first: int, last: int, epoch: int, threads: int) -> None:
-        """Reset the launches for run number ``epoch`` by ``threads`` threads: no task is claimed or done."""
-        parts = self._first_tasks(threads)
-        part = first, last, threads
-        if part not in self._beginnings:  # views, which take longer to make than to use
-            states = self._states[first:last]
-            self._beginnings[part] = parts[first:last], states[:, :, CLAIMED], states[:, 0, DONE]
-        tasks, claimed, done = self._beginnings[part]
-        np.bitwise_or(tasks, epoch << 32, claimed)
-        done.fill(0)
+        """Let launches begin for run number ``epoch`` by ``threads`` threads: no task is claimed or done.
 
-
-@cache
-def _numbers(most: int, threads: int) -> np.ndarray:
-    """The numbers of ``most`` threads, none above ``threads``."""
-    return np.minimum(np.arange(most, dtype=np.uint64), np.uint64(threads))
+        Threads beyond these get no tasks.
+        """
+        own = np.minimum(np.arange(self.threads, dtype=np.uint64), np.uint64(threads))
+        states = self._states[first:last]
+        states[:, :, CLAIMED] = self._rows[first:last, TASKS, None] * own // np.uint64(threads) | np.uint64(epoch << 32)
+        states[:, 0, DONE] = 0

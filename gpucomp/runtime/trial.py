@@ -63,17 +63,11 @@ class Trial:
         return min((ratio for count, found in self.turns if count == threads for ratio in found[1:]), default=math.inf)
 
 
-def trial_of(known: dict[tuple[int, int], Trial], wanted: int, expected_ns: float) -> tuple[Trial, int]:
-    """The trial of a program that is estimated to take so long, and after how many runs it is to have one of its own.
+def shared_trial(known: dict[int, Trial], alike: int, threads: int) -> Trial:
+    """The trial of programs whose estimates are ``alike``, and which ``threads`` may run.
 
     Programs of other sizes whose estimates are alike share a trial: most of them run seldom. What they learn together may be
-    wrong for one that runs often. 0 runs: it need not have one of its own.
+    wrong for one that runs often, which gets a trial of its own after ``AGAIN`` runs, if several threads may run it.
     """
-    alike = wanted, int(expected_ns).bit_length()
-    trial = known.get(alike)
-    if trial is not None:
-        return trial, AGAIN if wanted > 1 else 0
-    trial = Trial(wanted)
-    if expected_ns > 1.0:  # else nothing is known of how long it takes
-        trial = known.setdefault(alike, trial)  # that of another thread, if that was faster
-    return trial, 0
+    trial = Trial(threads)
+    return known.setdefault(alike, trial) if alike else trial  # 0: nothing is known of how long it takes

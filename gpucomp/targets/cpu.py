@@ -10,7 +10,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from gpucomp import config
-from gpucomp.codegen.llvm.ir.launch_list import RUNNER, probes
+from gpucomp.codegen.llvm.ir.launch_list import BEGIN, RUNNER, probes
 from gpucomp.codegen.llvm.ir.size_runner import SIZES
 from gpucomp.device import processor
 from gpucomp.device.isa import ISAS, KNOWN, LLVM_FEATURES, LLVM_NAMES, WASM32, X86_64, isa_of
@@ -123,7 +123,7 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
         isa = isa_of(target.features)
         parts.append(RUNNER.replace("PAUSE", isa.wait).replace("CYCLES", isa.cycles))
         if isa.loads:
-            parts.append(SIZES)
+            parts += [BEGIN, SIZES]
         parts += [part for probe in probes(target) for part in (probe.text, _wrapper(probe))]
     if isa_of(target.features) is X86_64 and unique:
         parts += [llvm_object.AS_WRITTEN] if all(source.engine in ADDRESSED for source in unique) else []

@@ -210,6 +210,7 @@ def test_sizes_that_come_again_get_programs_of_their_own():
 
 def test_a_lane_has_no_more_programs_than_it_may(monkeypatch):
     monkeypatch.setattr(moving, "MOST", 5)
+    monkeypatch.setattr(moving, "MOST_LEFT", 5)
     exe, many = of_convolution()
     for _ in range(4):
         for one in many:
@@ -267,8 +268,12 @@ def test_threads_at_many_sizes_get_their_own_results():
     assert not wrong
 
 
-def test_a_thread_that_is_late_claims_no_task_of_other_sizes(monkeypatch):
-    calls, enter = [], CpuProgram.enter
+@pytest.mark.parametrize("older", [False, True])
+def test_a_thread_that_is_late_claims_no_task_of_other_sizes(older, monkeypatch):
+    """Also with machine code of earlier versions, which lets no run begin."""
+    calls, enter, has = [], CpuProgram.enter, Image.has
+    if older:
+        monkeypatch.setattr(Image, "has", lambda self, name: name != "gc_begin" and has(self, name))
 
     def noted(self, call, thread):
         calls.append((self, call))
@@ -282,6 +287,7 @@ def test_a_thread_that_is_late_claims_no_task_of_other_sizes(monkeypatch):
     exe.run(feeds_of(exe, small))
     program, call = calls[-1]
     assert isinstance(program, moving.MovingProgram)
+    np.testing.assert_array_equal(exe.run(feeds_of(exe, large))["y"], result_alone(exe, large)["y"])
     assert program.move(large)
     before = program._launches.table._states.copy()
 
@@ -376,7 +382,7 @@ def test_machine_code_without_the_steps_and_host_operators_are_for_others(monkey
     expected = exe.run(feeds)["y"]
 
     has = Image.has
-    monkeypatch.setattr(Image, "has", lambda self, name: name != "gc_sizes" and has(self, name))
+    monkeypatch.setattr(Image, "has", lambda self, name: name not in ("gc_begin", "gc_sizes") and has(self, name))
     older, _ = of_convolution()
     np.testing.assert_array_equal(older.run(feeds)["y"], expected)
     assert older._moving.run(feeds, shapes, moving.Options()) is None

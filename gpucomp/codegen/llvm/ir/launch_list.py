@@ -484,6 +484,50 @@ no:
 }
 """
 
+# in programs that a process can load
+BEGIN = """
+; Lets launches first .. last - 1 begin for run number %epoch of %threads threads: no task is claimed or done. The table has
+; states for %most threads; those above %threads get no tasks.
+define void @gc_begin(ptr %table, i64 %first, i64 %last, i64 %epoch, i64 %threads, i64 %most) #1 {
+entry:
+  %run = shl i64 %epoch, 32
+  %any = icmp slt i64 %first, %last
+  br i1 %any, label %launch, label %end
+launch:
+  %l = phi i64 [ %first, %entry ], [ %next, %begun ]
+  %next = add i64 %l, 1
+  %tasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 2
+  %stateat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 3
+  %tasks = load i64, ptr %tasksat
+  %state = load ptr, ptr %stateat
+  %doneat = getelementptr i8, ptr %state, i64 64
+  store atomic i64 0, ptr %doneat monotonic, align 8
+  br label %part
+part:
+  %thread = phi i64 [ 0, %launch ], [ %following, %shared ]
+  %shares = phi i64 [ 0, %launch ], [ %more, %shared ]
+  %line = shl i64 %thread, 7
+  %next.of = getelementptr i8, ptr %state, i64 %line
+  %own.first = udiv i64 %shares, %threads
+  %claimed = or i64 %run, %own.first
+  store atomic i64 %claimed, ptr %next.of release, align 8
+  %following = add i64 %thread, 1
+  %takes.part = icmp ult i64 %following, %threads
+  %above = add i64 %shares, %tasks
+  %whole = mul i64 %tasks, %threads
+  %more = select i1 %takes.part, i64 %above, i64 %whole
+  br label %shared
+shared:
+  %others = icmp slt i64 %following, %most
+  br i1 %others, label %part, label %begun
+begun:
+  %left = icmp slt i64 %next, %last
+  br i1 %left, label %launch, label %end
+end:
+  ret void
+}
+"""
+
 
 def probes(target: Target) -> list[KernelSource]:
     """``gc_peak``, ``gc_copy`` and ``gc_nothing``, which ``gpucomp.runtime.ceilings`` runs."""
