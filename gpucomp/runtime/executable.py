@@ -296,6 +296,8 @@ class Executable:
         self, outputs: Mapping[str, object] | str, context: Context | None, stop: Stop | None, stream: Any = None
     ) -> Options:
         """The caller's wishes. Raises ``UsageError`` (GPC2038) for what this device does not have."""
+        if stream is None and type(outputs) is dict:  # the usual call
+            return Options(outputs, context, stop)
         if stream is not None and self.target.partition(":")[0] not in ("cuda", "hip"):
             raise UsageError(f"stream: {self.target} has none of CUDA's or HIP's", code="GPC2038")
         if not isinstance(outputs, str):
@@ -396,9 +398,8 @@ class Executable:
     def _run_into(self, arrays: Mapping[str, Any], how: Options) -> dict[str, Any]:
         """As ``run_checked``, with arrays for results."""
         specs, simple = self._tensor_outputs
-        direct = results.as_they_are(how.outputs, specs, arrays) if simple else None
-        if direct is not None:
-            return self._execute(arrays, how._replace(outputs=direct))
+        if simple and results.fit_as_they_are(how.outputs, specs, arrays):
+            return self._execute(arrays, how)
         given = results.checked_outputs(how.outputs, specs, arrays, kind=self._form.kind)
         if self.dynamic_model:
             return given.returned(self.run_checked(arrays, how._replace(outputs=NONE)), {})

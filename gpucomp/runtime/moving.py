@@ -22,7 +22,7 @@ from gpucomp.runtime.launches import Segment
 from gpucomp.runtime.native import HOST_ALIGNMENT, address_of
 from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.options import Options
-from gpucomp.runtime.outputs import as_they_are
+from gpucomp.runtime.outputs import fit_as_they_are
 from gpucomp.runtime.size_steps import SizeSteps, layout, steps_of
 
 KEPT = 4  # programs of a new lane; the least recently used one is moved
@@ -146,11 +146,8 @@ class MovingPrograms:
                 lane.moving.move_to_end(shapes)
             elif (program := self._program_for(shapes, lane)) is None:
                 return None
-            if how.outputs:
-                given = as_they_are(how.outputs, program.results, arrays)
-                if given is None:
-                    return None
-                how = how._replace(outputs=given)
+            if how.outputs and not fit_as_they_are(how.outputs, program.results, arrays):
+                return None
             return program.run(arrays, how)
         except MemoryError:  # the executable says how much is needed
             return None

@@ -21,9 +21,12 @@ def _by_interface(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+_word_at, _BEHIND = ctypes.c_size_t.from_address, object.__basicsize__
+
+
 def _by_structure(array: np.ndarray) -> int:
     """The first field of numpy's ``PyArrayObject``, which its C API promises (numpy/ndarraytypes.h), behind Python's own."""
-    return ctypes.c_size_t.from_address(id(array) + object.__basicsize__).value
+    return _word_at(id(array) + _BEHIND).value
 
 
 def _fastest() -> Callable[[np.ndarray], int]:

@@ -60,22 +60,26 @@ class Wanted(Protocol):
     def plain(self) -> np.dtype | None: ...
 
 
-def as_they_are(
-    given: Mapping[str, object], specs: Mapping[str, Wanted], inputs: Mapping[str, Any]
-) -> dict[str, np.ndarray] | None:
-    """The arrays for results, if all can be written where they lie; ``specs`` by name are those of outputs that are tensors."""
-    found: dict[str, np.ndarray] = {}
+def fit_as_they_are(given: Mapping[str, object], specs: Mapping[str, Wanted], inputs: Mapping[str, Any]) -> bool:
+    """Whether all arrays ``given`` for results can be written where they lie.
+
+    ``specs`` by name are those of outputs that are tensors. This is the part of ``checked_outputs`` that every usual run needs.
+    """
+    if type(given) is not dict:
+        return False
+    others = [*inputs.values()]
     for name, array in given.items():
         spec = specs.get(name)
         if spec is None or type(array) is not np.ndarray or array.shape != spec.shape:
-            return None
-        if spec.plain is None or array.dtype != spec.plain or not array.flags.carray:
-            return None
-        for other in (*inputs.values(), *found.values()):
+            return False
+        dtype = spec.plain
+        if dtype is None or array.dtype != dtype or not array.flags.carray:
+            return False
+        for other in others:
             if isinstance(other, np.ndarray) and np.may_share_memory(array, other):
-                return None
-        found[name] = array
-    return found
+                return False
+        others.append(array)
+    return True
 
 
 def checked_outputs(
