@@ -16,7 +16,7 @@ from gpucomp.errors import UsageError
 from gpucomp.runtime.calls import takes_a_feed
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.lanes import Lane, Lanes
-from gpucomp.runtime.options import NONE
+from gpucomp.runtime.options import NONE, kept
 from gpucomp.runtime.pending import Pending, begin
 from gpucomp.runtime.states import States
 from gpucomp.runtime.stopping import Stop, stop_after
@@ -140,6 +140,8 @@ class Context:
         stream: Any = None,
     ) -> Pending:
         """As ``Executable.run_async``. Runs of one context happen one after the other, in the order of the calls."""
+
+        inputs, outputs = kept(inputs), kept(outputs)
 
         def run(stop: Stop) -> dict[str, Any]:
             with self._busy:

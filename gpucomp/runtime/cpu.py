@@ -231,12 +231,10 @@ class CpuProgram:
         own = {name for k, name in name_of.items() if k in launches.rows.moving and k not in form.inputs}
         self._results_of = [(n, k, n in own) for n, k in zip(form.output_names, form.outputs, strict=True)]
         self._expect(int(max((segment.shared_ns for segment in launches.segments), default=0)))
-        self._seats = 1
+        self._seats, self._epoch, self._tick = 1, 0, 0.0
         self._bind_arena()
         self._clocks = NO_CLOCKS
         self._notes: Notes = ()
-        self._tick = 0.0
-        self._epoch = 0
         _programs.add(self)
 
     def _use(self, arguments: list[_Argument]) -> None:
@@ -247,10 +245,12 @@ class CpuProgram:
     def _expect(self, shared_ns: int) -> None:
         """Decide by how many threads a run is, of which the largest segment has ``shared_ns`` of work."""
         self._expected_ns, threads = shared_ns or 1, self.threads if shared_ns >= SMALLEST_SHARED_NS else 1
-        alike = shared_ns.bit_length() if threads == 1 else -shared_ns.bit_length()
-        trial = self._arena.trials.get(alike)
-        self._until_own = AGAIN if trial is not None and threads > 1 else 0  # runs, until it has a trial of its own
-        self._trial = None if shared_ns >= LONG_NS else trial or shared_trial(self._arena.trials, alike, threads)
+        self._trial, self._until_own = None, 0  # and the runs, until it has one of its own
+        if shared_ns < LONG_NS:  # estimates of as many bits are alike, if as many threads may run them
+            alike = shared_ns.bit_length() if threads == 1 else -shared_ns.bit_length()
+            trial = self._arena.trials.get(alike)
+            self._until_own = AGAIN if trial is not None and threads > 1 else 0
+            self._trial = trial or shared_trial(self._arena.trials, alike, threads)
 
     @property
     def plan(self) -> Plan:

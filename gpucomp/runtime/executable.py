@@ -26,7 +26,7 @@ from gpucomp.runtime.copies import counted
 from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flattened, gathered
 from gpucomp.runtime.kernel_info import KernelInfo, kernels_of
 from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
-from gpucomp.runtime.options import NONE, PLAIN, Options
+from gpucomp.runtime.options import NONE, PLAIN, Options, kept
 from gpucomp.runtime.states import States, StateSpec, begun_with, held_by, refuse_one_size, state_spec
 from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.workers import available_threads
@@ -296,15 +296,14 @@ class Executable:
         self, outputs: Mapping[str, object] | str, context: Context | None, stop: Stop | None, stream: Any = None
     ) -> Options:
         """The caller's wishes. Raises ``UsageError`` (GPC2038) for what this device does not have."""
-        if stream is None and type(outputs) is dict:  # the usual call
-            return Options(outputs, context, stop)
         if stream is not None and self.target.partition(":")[0] not in ("cuda", "hip"):
             raise UsageError(f"stream: {self.target} has none of CUDA's or HIP's", code="GPC2038")
         if not isinstance(outputs, str):
-            if not isinstance(outputs, Mapping):
+            if type(outputs) is not dict and not isinstance(outputs, Mapping):
                 found = type(outputs).__name__
                 raise InputError(f"outputs: a mapping of names to arrays expected, found {found}", code="GPC2114")
-            return Options(outputs, context, stop, False, stream)
+            # a copy: the caller may change it while the run waits for its turn, after it was checked
+            return Options({**outputs}, context, stop, False, stream)
         if outputs != "device":
             raise UsageError(f"outputs: arrays by name, or 'device', expected, found {quote(outputs)}", code="GPC2038")
         return Options(NONE, context, stop, True, stream)
@@ -327,6 +326,7 @@ class Executable:
         """
         from gpucomp.runtime.pending import begin  # imports half as much as the rest here
 
+        inputs, outputs = kept(inputs), kept(outputs)
         return begin(self._threads, timeout, lambda stop: self._run(inputs, self._wanted(outputs, None, stop, stream)))
 
     @cached_property

@@ -27,9 +27,7 @@ from gpucomp.runtime.size_steps import SizeSteps, layout, steps_of
 
 KEPT = 4  # programs of a new lane; the least recently used one is moved
 MOST = 32  # programs of a lane, where sizes come again that one was moved away from
-MOST_LEFT = (
-    4 * MOST
-)  # shapes that programs were moved away from. Then all are dropped: the oldest would take longer to find
+MOST_LEFT = 4 * MOST  # shapes that programs of a lane were moved away from
 Shapes = tuple[tuple[int, ...], ...]  # of all inputs
 
 
@@ -166,7 +164,7 @@ class MovingPrograms:
         elif lane.moving:
             before, program = lane.moving.popitem(last=False)
             if len(lane.left) >= MOST_LEFT:
-                lane.left.clear()
+                lane.left.clear()  # all: the oldest would take longer to find
             lane.left.add(before)
         else:
             return None

@@ -34,3 +34,8 @@ class Options(NamedTuple):
 
 
 PLAIN = Options()
+
+
+def kept(given: Any) -> Any:
+    """``given``, or a copy if it is a mapping: the caller may change that while a run waits for its turn."""
+    return {**given} if isinstance(given, Mapping) else given

@@ -36,9 +36,8 @@ class Runner:
             self.alone = ctypes.CFUNCTYPE(None, *told)(image.address("gc_alone"))
             self.brief = ctypes.PYFUNCTYPE(None, *told)(image.address("gc_alone"))  # keeps the interpreter's lock
         # those below keep the interpreter's lock
-        if image.has(
-            "gc_begin"
-        ):  # with the table, the first and the last launch, the epoch, its threads, and the table's
+        if image.has("gc_begin"):
+            # with the table, the first and the last launch, the epoch, its threads, and the table's
             self._begin = ctypes.PYFUNCTYPE(None, pointer, *[number] * 5)(image.address("gc_begin"))
         if image.has("gc_sizes"):  # with the steps, their number, the words and the table
             self.sizes = ctypes.PYFUNCTYPE(number, pointer, number, pointer, pointer)(image.address("gc_sizes"))

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -19,7 +20,7 @@ from gpucomp.runtime.inputs import random_inputs
 from gpucomp.runtime.moving import MovingPrograms
 from gpucomp.runtime.stopping import Stop, stop_after
 from gpucomp.runtime.trial import TRIALS, Trial, seconds_of
-from gpucomp.runtime.workers import Workers
+from gpucomp.runtime.workers import Workers, workers
 from tests.onnx_builders import model, node, value
 from tests.runtime.samples import executable, use_numpy
 
@@ -485,6 +486,29 @@ def test_a_run_keeps_no_array_of_the_caller_s(feed):
     gc.collect()
 
     assert [one() for one in held] == [None, None]
+
+
+@pytest.mark.parametrize("rows", [13, "rows"])
+@pytest.mark.parametrize("later", [False, True])
+def test_a_dict_of_the_caller_s_may_change_while_a_run_waits(feed, rows, later):
+    exe = gpucomp.compile(network(rows), target="cpu", shapes={"x": (rows, 23)})
+    wanted = exe.run(feed)["y"]
+    target, small = np.zeros((13, 19), np.float32), np.zeros((1, 19), np.float32)
+    inputs, outputs = dict(feed), {"y": target}
+    seats = workers.take(workers._seats)
+    if later:
+        run = exe.run_async(inputs, outputs=outputs)
+    else:
+        run = threading.Thread(target=exe.run, args=(inputs,), kwargs={"outputs": outputs})
+        run.start()
+        while not workers._waiting:
+            time.sleep(1e-3)
+    inputs["x"], outputs["y"] = feed["x"][:1], small
+    workers.give(seats)
+    run.result() if later else run.join()
+
+    np.testing.assert_array_equal(target, wanted)
+    assert not small.any()
 
 
 def test_async_runs_that_were_accepted_end_before_a_context_is_closed(exe, feed):

@@ -120,7 +120,7 @@ def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
 def test_each_thread_owns_a_part_of_every_launch(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The words that the runner claims tasks from, and those of threads that a run does not have: nothing is left there.
 
-    So does numpy for machine code of earlier versions.
+    numpy writes the same words for machine code of earlier versions.
     """
     if not native:
         monkeypatch.setattr(Image, "has", lambda self, name: False)

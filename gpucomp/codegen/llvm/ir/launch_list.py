@@ -487,7 +487,8 @@ no:
 # in programs that a process can load
 BEGIN = """
 ; Lets launches first .. last - 1 begin for run number %epoch of %threads threads: no task is claimed or done. The table has
-; states for %most threads; those above %threads get no tasks.
+; states for %most threads; those above %threads get no tasks. Threads that are late for another run only look at its number, and
+; those of this one are told of it later.
 define void @gc_begin(ptr %table, i64 %first, i64 %last, i64 %epoch, i64 %threads, i64 %most) #1 {
 entry:
   %run = shl i64 %epoch, 32
@@ -502,22 +503,28 @@ launch:
   %state = load ptr, ptr %stateat
   %doneat = getelementptr i8, ptr %state, i64 64
   store atomic i64 0, ptr %doneat monotonic, align 8
+  %each = udiv i64 %tasks, %threads
+  %rest = urem i64 %tasks, %threads
   br label %part
-part:
-  %thread = phi i64 [ 0, %launch ], [ %following, %shared ]
-  %shares = phi i64 [ 0, %launch ], [ %more, %shared ]
+part: ; own.first is tasks * thread / threads, and over what is left of that division
+  %thread = phi i64 [ 0, %launch ], [ %following, %part ]
+  %own.first = phi i64 [ 0, %launch ], [ %first.next, %part ]
+  %over = phi i64 [ 0, %launch ], [ %over.next, %part ]
   %line = shl i64 %thread, 7
   %next.of = getelementptr i8, ptr %state, i64 %line
-  %own.first = udiv i64 %shares, %threads
   %claimed = or i64 %run, %own.first
-  store atomic i64 %claimed, ptr %next.of release, align 8
+  store atomic i64 %claimed, ptr %next.of monotonic, align 8
   %following = add i64 %thread, 1
-  %takes.part = icmp ult i64 %following, %threads
-  %above = add i64 %shares, %tasks
-  %whole = mul i64 %tasks, %threads
-  %more = select i1 %takes.part, i64 %above, i64 %whole
-  br label %shared
-shared:
+  %more = add i64 %over, %rest
+  %carries = icmp uge i64 %more, %threads
+  %carried = zext i1 %carries to i64
+  %back = select i1 %carries, i64 %threads, i64 0
+  %parts = add i64 %own.first, %each
+  %further = add i64 %parts, %carried
+  %left.over = sub i64 %more, %back
+  %none = icmp uge i64 %thread, %threads
+  %first.next = select i1 %none, i64 %tasks, i64 %further
+  %over.next = select i1 %none, i64 0, i64 %left.over
   %others = icmp slt i64 %following, %most
   br i1 %others, label %part, label %begun
 begun:
