@@ -34,14 +34,13 @@ from gpucomp.runtime import ceilings, large_pages
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.copies import copied
 from gpucomp.runtime.host import check_host, numbers_of, run_host
-from gpucomp.runtime.launches import Launches, Rows, Segment
+from gpucomp.runtime.launches import Launches, Mark, Rows, Segment
 from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned, zeroed
 from gpucomp.runtime.options import NONE, PLAIN, Options
-from gpucomp.runtime.repeats import divided
 from gpucomp.runtime.runner import Call, Notes, Runner
 from gpucomp.runtime.stopping import Stop
 from gpucomp.runtime.trial import AGAIN, Trial, clocks, seconds_of, shared_trial
-from gpucomp.runtime.workers import LARGEST_POOL, Bell, available_threads, workers
+from gpucomp.runtime.workers import LARGEST_POOL, Bell, Helper, available_threads, workers
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
 SPINS_TO_SLEEP = SPINS + 20  # each spin beyond SPINS yields to another thread
@@ -374,11 +373,10 @@ class CpuProgram:
                 )
                 self._tick = (after - before) / max(second - first, 1)
             self._clocks[...] = 0
-            return self._spans(self._run_timed(inputs))
+            return self._launches.spans(self._run_timed(inputs), self._clocks, self._tick)
 
-    def _run_timed(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[float, float, int]]:
-        """When each segment began and ended on Python's clock, and its end on the cycle counter (0 on the host)."""
-        words, marks = self._context.view(np.uint64), []
+    def _run_timed(self, inputs: Mapping[str, np.ndarray]) -> list[Mark]:
+        words, marks = self._context.view(np.uint64), list[Mark]()
         self._bind(inputs)
         for segment in self._launches.segments:
             begin = time.perf_counter()
@@ -386,39 +384,6 @@ class CpuProgram:
             marks.append((begin, time.perf_counter(), int(words[FINISHED]) if segment.host is None else 0))
         self._results()
         return marks
-
-    def _spans(self, marks: Sequence[tuple[float, float, int]]) -> tuple[list[float], list[Span]]:
-        times, spans = [0.0] * len(self.plan.launches), []
-        for segment, (begin, end, finished) in zip(self._launches.segments, marks, strict=True):
-            if segment.host is not None:
-                launch = self.plan.launches.index(segment.host)
-                times[launch] = end - begin
-                spans.append(Span(launch, 0, begin - marks[0][0], end - marks[0][0]))
-                continue
-
-            def time_of(at: int, end: float = end, finished: float = finished) -> float:
-                return end - marks[0][0] - (finished - at) * self._tick
-
-            begun = self._clocks[:, segment.first : segment.last, 0]
-            begins = np.where(begun > 0, begun, finished).min(axis=0)
-            ticks = np.diff(np.append(begins, finished))
-            looped = {row: loop for loop in self._launches.loops for row in range(loop.first, loop.last)}
-            for row, count in zip(range(segment.first, segment.last), ticks, strict=True):
-                launch = self._launches.rows.numbers[row]
-                if (loop := looped.get(row)) is not None:
-                    if row == loop.first:
-                        seconds = float(ticks[row - segment.first : loop.last - segment.first].sum()) * self._tick
-                        shares, busy = divided(
-                            loop, self._clocks, self._launches.rows.numbers, max(seconds, 0.0), time_of
-                        )
-                        times = [dict(shares).get(k, t) for k, t in enumerate(times)]
-                        spans += busy
-                    continue
-                times[launch] = max(float(count), 0.0) * self._tick
-                for thread, (from_, to) in enumerate(self._clocks[:, row, :2]):
-                    if 0 < from_ <= to:
-                        spans.append(Span(launch, thread, max(time_of(int(from_)), 0.0), time_of(int(to))))
-        return times, spans
 
     def time_launches(self, inputs: Mapping[str, np.ndarray], count: int, *, warm: bool = True) -> list[float]:
         """Seconds of each of ``count`` executions of all launches on the same memory, after one that warms up.
@@ -548,10 +513,16 @@ class CpuProgram:
         self._epoch = (self._epoch + 1) % EPOCHS
         runner.begin(table, first, last, self._epoch, threads)
         call = (table.address, first, last, self._context_address, threads, self._epoch, notes, table.loops)
-        # a late thread keeps the program and the table alive
-        helpers = workers.start(partial(self._help, call, table), threads) if threads > 1 else []
-        self.enter(call, 0)
-        workers.rest(helpers)
+        helpers: list[Helper] = []
+        try:
+            if threads > 1:  # a late one keeps the program and the table alive
+                helpers = workers.start(partial(self._help, call, table), threads)
+            self.enter(call, 0)
+        except BaseException:  # Ctrl+C, while helpers may work on arrays that the caller is about to free
+            self.enter(call, 0)
+            raise
+        finally:
+            workers.rest(helpers)
 
     def _help(self, call: Call, table: Table, thread: int, bell: Bell) -> None:
         assert self._runner is not None

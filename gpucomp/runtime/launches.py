@@ -13,9 +13,13 @@ from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import INPUT, NUMBERS, OUTPUT, TEMP, Launch, Plan, Repeat
 from gpucomp.device import processor
 from gpucomp.lazy_dataclass import dataclass
+from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.estimates import Costs
 from gpucomp.runtime.native import Table, address_of
-from gpucomp.runtime.repeats import Loop, LoopTable, loop_of
+from gpucomp.runtime.repeats import Loop, LoopTable, divided, loop_of
+
+# of a segment: when it began and ended on Python's clock, and its end on the cycle counter (0 on the host)
+Mark = tuple[float, float, int]
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,42 @@ class Launches:
             where = self.rows.places.get(position, [])
             made.table.arguments[where] = address_of(array) + self.starts[where]
         return made
+
+    def spans(self, marks: Sequence[Mark], clocks: np.ndarray, tick: float) -> tuple[list[float], list[Span]]:
+        """The seconds of each launch of the plan in one run, and when each thread was busy with it.
+
+        ``marks`` are those of the segments. ``clocks`` are the native runner's notes by thread and row, in cycles of ``tick``
+        seconds.
+        """
+        times, spans = [0.0] * len(self.rows.plan.launches), []
+        for segment, (begin, end, finished) in zip(self.segments, marks, strict=True):
+            if segment.host is not None:
+                launch = self.rows.plan.launches.index(segment.host)
+                times[launch] = end - begin
+                spans.append(Span(launch, 0, begin - marks[0][0], end - marks[0][0]))
+                continue
+
+            def time_of(at: int, end: float = end, finished: float = finished) -> float:
+                return end - marks[0][0] - (finished - at) * tick
+
+            begun = clocks[:, segment.first : segment.last, 0]
+            begins = np.where(begun > 0, begun, finished).min(axis=0)
+            ticks = np.diff(np.append(begins, finished))
+            looped = {row: loop for loop in self.loops for row in range(loop.first, loop.last)}
+            for row, count in zip(range(segment.first, segment.last), ticks, strict=True):
+                launch = self.rows.numbers[row]
+                if (loop := looped.get(row)) is not None:
+                    if row == loop.first:
+                        seconds = float(ticks[row - segment.first : loop.last - segment.first].sum()) * tick
+                        shares, busy = divided(loop, clocks, self.rows.numbers, max(seconds, 0.0), time_of)
+                        times = [dict(shares).get(k, t) for k, t in enumerate(times)]
+                        spans += busy
+                    continue
+                times[launch] = max(float(count), 0.0) * tick
+                for thread, (from_, to) in enumerate(clocks[:, row, :2]):
+                    if 0 < from_ <= to:
+                        spans.append(Span(launch, thread, max(time_of(int(from_)), 0.0), time_of(int(to))))
+        return times, spans
 
     def _run_loops(self, plan: Plan | Sized, nbytes: Sequence[int], tasks: Sequence[int]) -> None:
         """Decide how the loops run, and which launches are worth several threads."""

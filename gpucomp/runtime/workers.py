@@ -66,7 +66,7 @@ class Workers:
         self._seats = 0
         self._free: list[None] = []  # an element for each free seat
         self._waiting: deque[threading.Lock] = deque()
-        self._idle: list[_Helper] = []
+        self._idle: list[Helper] = []
         self._started = 0
 
     def take(self, wanted: int, stop: Stop | None = None) -> int:
@@ -134,7 +134,7 @@ class Workers:
         while self._waiting and self._taken(1):
             self._waiting.popleft().release()
 
-    def start(self, work: Work, threads: int) -> list[_Helper]:
+    def start(self, work: Work, threads: int) -> list[Helper]:
         """Let helpers do ``work`` as threads 1 to ``threads - 1``. What is returned goes to ``rest`` when their run has ended.
 
         The caller is to give up the interpreter's lock soon: helpers that listen want it.
@@ -147,13 +147,13 @@ class Workers:
             helper.bell.ring()
         return helpers
 
-    def rest(self, helpers: list[_Helper]) -> None:
+    def rest(self, helpers: list[Helper]) -> None:
         """Let other runs use the helpers. One that is late does their job after this one."""
         with self._lock:
             self._idle += helpers
 
-    def _new(self) -> _Helper:
-        helper = _Helper(_place(self._started) if config.current().pin else None)
+    def _new(self) -> Helper:
+        helper = Helper(_place(self._started) if config.current().pin else None)
         self._started += 1
         threading.Thread(target=helper.work, name=f"gpucomp-{self._started}", daemon=True).start()
         return helper
@@ -167,7 +167,7 @@ def _place(helper: int) -> int:
     return usable[helper % len(usable)]
 
 
-class _Helper:
+class Helper:
     """A thread's jobs, its bell, and the processor on which it stays, if it does."""
 
     def __init__(self, processor: int | None = None) -> None:

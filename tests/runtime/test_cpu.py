@@ -27,7 +27,7 @@ from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
 from gpucomp.runtime import cpu as runtime
 from gpucomp.runtime import estimates, runner, workers
 from gpucomp.runtime.cpu import CpuProgram
-from gpucomp.runtime.native import CLAIMED, DONE, Table, address_of, aligned
+from gpucomp.runtime.native import CLAIMED, DONE, TASKS, Table, address_of, aligned
 from gpucomp.targets import cpu
 from tests.native import default_schedule
 
@@ -143,6 +143,35 @@ def test_each_thread_owns_a_part_of_every_launch(native: bool, monkeypatch: pyte
     assert (untouched == 99).all()
     begin(table, 1, 1, 9, 1)
     assert not (table._states[:, :, CLAIMED] >> np.uint64(32) == 9).any()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_that_is_interrupted_ends_before_its_arrays_are_freed(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl+C after the helpers have been started, and before or after the native code."""
+    plan, binaries = chain()
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=3)
+    wanted = program.run({"x": image()})["y"]
+    enter, calls = CpuProgram.enter, []
+
+    def interrupted(self: CpuProgram, call: Any, thread: int) -> None:
+        calls.append(thread)
+        if len(calls) > 1 or when == "after":
+            enter(self, call, thread)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CpuProgram, "enter", interrupted)
+        patched.setattr(runner.Runner, "help", lambda self, call, thread, bell: self.enter(call, thread))
+        before = len(workers.workers._idle)
+        with pytest.raises(KeyboardInterrupt):
+            program.run({"x": image()})
+
+    assert calls == [0, 0]
+    table = program._launches.table
+    assert (table._states[:, 0, DONE] == table._rows[:, TASKS]).all()
+    assert len(workers.workers._idle) == before
+    assert np.array_equal(program.run({"x": image()})["y"], wanted)
 
 
 def test_a_thread_that_never_comes_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
