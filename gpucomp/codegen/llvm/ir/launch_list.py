@@ -521,10 +521,8 @@ part: ; own.first is tasks * thread / threads, and over what is left of that div
   %back = select i1 %carries, i64 %threads, i64 0
   %parts = add i64 %own.first, %each
   %further = add i64 %parts, %carried
-  %left.over = sub i64 %more, %back
-  %none = icmp uge i64 %thread, %threads
-  %first.next = select i1 %none, i64 %tasks, i64 %further
-  %over.next = select i1 %none, i64 0, i64 %left.over
+  %over.next = sub i64 %more, %back
+  %first.next = call i64 @llvm.smin.i64(i64 %further, i64 %tasks)
   %others = icmp slt i64 %following, %most
   br i1 %others, label %part, label %begun
 begun:
