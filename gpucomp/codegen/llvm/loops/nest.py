@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 from gpucomp.codegen.llvm.ir.builder import Code, Value
 from gpucomp.codegen.llvm.ir.printer import INT32, Affine, LaneValue, Printer
@@ -16,7 +17,7 @@ from gpucomp.expr.core import Call, Expr, Load, Reduce, Var, call, index, load, 
 from gpucomp.expr.lower import Block, Lowering, Operand
 from gpucomp.expr.simplify import coefficient, flatten, simplify
 from gpucomp.ir.extremes import largest
-from gpucomp.ir.size import Size, at_most, below, bounds, hint, is_one, is_zero, same
+from gpucomp.ir.size import Size, assumed, at_most, below, bounds, hint, is_one, is_zero, same
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import Emitted
@@ -67,6 +68,17 @@ def offsets(exprs: Sequence[Expr]) -> list[Expr]:
     return list(dict.fromkeys(n.index[0] for e in exprs for n in walk(e) if isinstance(n, Load)))
 
 
+def _joined(name: str, *axes: Var) -> Var:
+    """One variable for ``axes``, always the same: what was simplified with it is found again."""
+    return _joined_in(cast(Hashable, assumed.get()), name, *axes)
+
+
+@lru_cache(maxsize=4096)
+def _joined_in(block: Hashable, name: str, *axes: Var) -> Var:
+    """As ``_joined``. What one ``block`` knows of the extents does not hold in another."""
+    return var(name, math.prod(a.extent for a in axes))
+
+
 def merge_axes(
     axes: Sequence[Var], exprs: Sequence[Expr], *, only_offsets: bool = False
 ) -> tuple[list[Var], list[Expr]]:
@@ -82,7 +94,7 @@ def merge_axes(
     position = len(axes) - 2
     while position >= 0:
         outer, inner = axes[position], axes[position + 1]
-        both = var(f"{outer.name}{inner.name}", outer.extent * inner.extent)
+        both = _joined(f"{outer.name}{inner.name}", outer, inner)
         split: dict[Expr, Expr] = {
             outer: call("floordiv", both, inner.extent),
             inner: call("mod", both, inner.extent),
@@ -98,8 +110,8 @@ def merge_axes(
 
 def collapse(axes: Sequence[Var], name: str) -> tuple[Var, dict[Expr, Expr]]:
     """One flat variable for all ``axes``, and the value of each axis in terms of it."""
-    extent = math.prod(a.extent for a in axes)
-    flat = var(name, extent)
+    flat = _joined(name, *axes) if axes else var(name, 1)
+    extent: Any = flat.extent
     parts: dict[Expr, Expr] = {}
     inner = 1
     for axis in reversed(axes):
