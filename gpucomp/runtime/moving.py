@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from ctypes import c_int64, c_void_p
 from itertools import accumulate
 from struct import Struct
 from typing import Any
@@ -62,13 +61,7 @@ class MovingProgram(CpuProgram):
             self._words[place] = base + 8 * record
         self._words[steps.numbers_at] = base + 8 * steps.numbers
         self._launches.table.loops = base + 8 * steps.loops if steps.pointers else 0
-        # as the types that are passed: they would be made in every call
-        self._call = (
-            c_void_p(address_of(steps.steps)),
-            c_int64(len(steps.steps)),
-            c_void_p(base),
-            c_void_p(self._launches.table.address),
-        )
+        self._call = address_of(steps.steps), len(steps.steps), base, self._launches.table.address
         self._moved_in = self._epoch
         self._lies_in: np.ndarray | None = None  # the arena whose address is among the words
 
