@@ -71,6 +71,22 @@ def kept_bounds(owner: object, compute: Callable[[], Interval]) -> Interval:
     return cast(Interval, before[2])
 
 
+_first: dict[frozenset[tuple[Monomial, Exact]], object] = {}  # of the owners of equal terms
+MOST_FIRST = 4096
+
+
+def shared_bounds(owner: object, terms: Terms, compute: Callable[[], Interval]) -> Interval:
+    """As ``kept_bounds``, and kept for all owners of equal ``terms``: most sizes are made anew over and over."""
+
+    def of_equals() -> Interval:
+        if len(_first) > MOST_FIRST:
+            _first.clear()
+        first = _first.setdefault(frozenset(terms.items()), owner)
+        return kept_bounds(first, compute) if first is not owner else compute()
+
+    return kept_bounds(owner, of_equals)
+
+
 @dataclass(frozen=True)
 class Symbol:
     """What a run decides: dimension ``name`` has ``step`` times this many elements. ``hint`` is its value in the example."""

@@ -24,7 +24,6 @@ from gpucomp.ir.polynomial import (
     Atom,
     Exact,
     Interval,
-    Monomial,
     NotPolynomial,
     Symbol,
     Terms,
@@ -38,6 +37,7 @@ from gpucomp.ir.polynomial import (
     ordered,
     plain,
     product,
+    shared_bounds,
     text_of,
     without,
 )
@@ -132,10 +132,6 @@ class _Remainder:
         return 0, cast(int, self.of.bottom) - 1
 
 
-_first: dict[frozenset[tuple[Monomial, Exact]], Size] = {}  # of equal sizes
-MOST_FIRST = 4096
-
-
 class Size:
     """A size that is not the same in every run. Made by ``size_of`` and by arithmetic. Immutable."""
 
@@ -154,14 +150,7 @@ class Size:
     @property
     def bounds(self) -> Interval:
         """The least and the greatest value, or numbers beyond them."""
-        return kept_bounds(self, self._bounds_of_equals)
-
-    def _bounds_of_equals(self) -> Interval:
-        """Most sizes are made anew over and over: the first of those that are equal keeps the bounds for all."""
-        if len(_first) > MOST_FIRST:
-            _first.clear()
-        first = _first.setdefault(frozenset(self.terms.items()), self)
-        return kept_bounds(first, first._bounds_now) if first is not self else self._bounds_now()
+        return shared_bounds(self, self.terms, self._bounds_now)
 
     def _bounds_now(self) -> Interval:
         (low, high), (least, most) = interval(self.terms), interval(_spread(self.terms))
