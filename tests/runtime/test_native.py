@@ -36,5 +36,8 @@ def test_each_thread_owns_a_part_of_every_launch(native: bool, monkeypatch: pyte
     assert (table._states[0, :, CLAIMED] >> np.uint64(32) == 7).all()
     untouched = np.delete(table._states, [CLAIMED, DONE], axis=2)
     assert (untouched == 99).all()
+    begin(table, 1, 3, 8, 1)
+    alone = table._states[1:, :, CLAIMED].astype(object) - (8 << 32)
+    assert alone.tolist() == [[0, 3, 3, 3], [0, 0, 0, 0]]
     begin(table, 1, 1, 9, 1)
     assert not (table._states[:, :, CLAIMED] >> np.uint64(32) == 9).any()

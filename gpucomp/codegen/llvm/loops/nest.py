@@ -110,7 +110,7 @@ def merge_axes(
 
 def collapse(axes: Sequence[Var], name: str) -> tuple[Var, dict[Expr, Expr]]:
     """One flat variable for all ``axes``, and the value of each axis in terms of it."""
-    flat = _joined(name, *axes) if axes else var(name, 1)
+    flat = _joined(name, *axes) if axes else var(name, 1)  # no axes are those of any kernel: no variable of all
     extent: Any = flat.extent
     parts: dict[Expr, Expr] = {}
     inner = 1
