@@ -26,7 +26,7 @@ from gpucomp.codegen.llvm.engines import REGISTER_BLOCKS as FAMILY
 from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError
-from gpucomp.expr.core import hole, load, select, substitute, var
+from gpucomp.expr.core import hole, index, load, select, substitute, var
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
 from gpucomp.kernel.interpreter import expected
@@ -44,6 +44,15 @@ V3 = cpu.named("cpu:x86-64-v3")
 
 def constant_weights(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     return dataclasses.replace(kernel, constants=frozenset({1}))
+
+
+def of_one_channel(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
+    """The kernel without its axis of channels, which has one element, as passes leave it."""
+    body = kernel.body
+    *taps, channel = body.k
+    assert channel.extent == 1
+    a, b = (substitute(operand, {channel: index(0)}) for operand in (body.a, body.b))
+    return dataclasses.replace(kernel, body=dataclasses.replace(body, k=tuple(taps), a=a, b=b))
 
 
 def problem_of(kernel: Kernel[Contraction]) -> ContractionProblem:
@@ -102,6 +111,7 @@ CONVOLUTIONS = {
     "stem of planes": conv((2, 13, 19, 3), 21, (7, 7), stride=2, pad=3, nchw=True),
     "stem of one plane": conv((1, 9, 37, 1), 5, (3, 5), pad=1, nchw=True),
     "stem of pixels": conv((1, 12, 11, 4), 33, (3, 3), stride=2, pad=1),
+    "stem of one channel": of_one_channel(conv((2, 13, 29, 1), 21, (5, 3), stride=2, pad=1)),
 }
 
 
@@ -180,7 +190,19 @@ def test_images_of_few_channels_are_copied_line_by_line() -> None:
     assert problem_of(kernel).lines == 7 * (2 * 9 + 7) * 3
 
 
+def test_images_of_one_channel_are_copied_line_by_line_too() -> None:
+    kernel = CONVOLUTIONS["stem of one channel"]
+    windows = windows_of(kernel)
+
+    assert windows is not None
+    assert (windows.stride, windows.span, windows.planes) == (2, 15, False)
+    assert problem_of(kernel).lines == 5 * (2 * 14 + 3)
+    assert FAMILY.default(problem_of(kernel), cpu.host().limits).numbers["pack_a"] == 2
+
+
 def test_no_windows_where_none_slide() -> None:
+    assert windows_of(of_one_channel(conv((1, 9, 9, 1), 11, (3, 3), pad=2, dilation=2))) is None
+    assert windows_of(of_one_channel(conv((1, 21, 21, 1), 11, (6, 6), stride=5))) is None  # few pixels are read twice
     assert windows_of(conv((1, 5, 7, 3), 11, (1, 1))) is None  # one tap
     assert windows_of(conv((1, 9, 9, 3), 11, (3, 3), pad=2, dilation=2)) is None  # taps apart
     assert windows_of(matmul(5, 7, 9)) is None

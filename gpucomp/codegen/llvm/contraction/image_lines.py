@@ -73,10 +73,19 @@ class Windows:
 def windows_of(kernel: Kernel[Contraction]) -> Windows | None:
     """The windows that slide along the last axis of m; ``None`` if ``a`` has a different form."""
     c = kernel.body
-    if not c.m or len(c.k) < 2 or any(isinstance(e, Load) for o in _indices(c.a) for e in walk(o)):
+    if not c.m or is_one(c.m[-1].extent) or any(isinstance(e, Load) for o in _indices(c.a) for e in walk(o)):
         return None
-    x, tap, channel = c.m[-1], c.k[-2], c.k[-1]
-    if is_one(x.extent) or is_one(tap.extent) or any(isinstance(axis.extent, Size) for axis in c.k):
+    if any(isinstance(axis.extent, Size) for axis in c.k):
+        return None
+    among = _windows(kernel, c.k[:-2], c.k[-2], c.k[-1]) if len(c.k) > 1 else None
+    # an image of one channel has no axis of channels
+    return among or (_windows(kernel, c.k[:-1], c.k[-1], var("channel", 1)) if c.k else None)
+
+
+def _windows(kernel: Kernel[Contraction], outer: tuple[Var, ...], tap: Var, channel: Var) -> Windows | None:
+    """The windows whose taps along a line are the axis ``tap`` of k. ``outer`` are its axes before that."""
+    c, x = kernel.body, kernel.body.m[-1]
+    if is_one(tap.extent):
         return None
     flat = Flattener(kernel.params)
     found = None
@@ -96,12 +105,12 @@ def windows_of(kernel: Kernel[Contraction]) -> Windows | None:
     ki = var("run", tap.extent * channel.extent)
     split: dict[Expr, Expr] = {tap: call("floordiv", ki, channel.extent), channel: call("mod", ki, channel.extent)}
     b = flat(substitute(c.b, {**batch_parts, **n_parts, **split}))
-    ko = tuple(axis for axis in c.k[:-2] if not is_one(axis.extent))
-    single: dict[Expr, Expr] = {axis: index(0) for axis in c.k[:-2] if is_one(axis.extent)}
+    ko = tuple(axis for axis in outer if not is_one(axis.extent))
+    single: dict[Expr, Expr] = {axis: index(0) for axis in outer if is_one(axis.extent)}
     element = flat(substitute(moved, {**batch_parts, **line_parts, **single}))
     b = simplify(substitute(b, single))
     steps = [coefficient(o, channel) for o in offsets([element])]
-    planes = any(step is not None and not is_one(step) for step in steps)
+    planes = not is_one(channel.extent) and any(step is not None and not is_one(step) for step in steps)
     if planes and channel.extent > MOST_PLANES:
         return None
     names: dict[Expr, Expr] = {plain.batch: batch, plain.n: n}
