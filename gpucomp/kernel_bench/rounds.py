@@ -26,7 +26,8 @@ from gpucomp.lazy_dataclass import dataclass
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.ceilings import Ceilings, together
 
-REST_S = 0.02  # between two engines, because their threads spin for a while after a call
+MOST_REST_S = 1.0  # between two engines, while threads of the one before spin: on the cores that the next is measured on
+LOOK_S, QUIET = 0.005, 0.05  # how often to look, and the part of a core that is no spinning thread
 WARMUPS = 3  # calls of each turn that do not count
 LEAST_CALLS = 3  # of a turn
 CONFIDENCE = 0.95
@@ -144,6 +145,16 @@ def measure(specs: Sequence[Spec], settings: Settings) -> list[Measured]:
     return [replace(one, ceilings=ceilings) for one in found]
 
 
+def rest() -> None:
+    """Wait until the other threads of this process are idle. onnxruntime's take all of a core for some 0.1 s after a call."""
+    end = time.monotonic() + MOST_REST_S
+    while time.monotonic() < end:
+        used, begin = time.process_time(), time.monotonic()
+        time.sleep(LOOK_S)
+        if time.process_time() - used < QUIET * (time.monotonic() - begin):
+            return
+
+
 def _measured(
     spec: Spec, settings: Settings, ask: Callable[[], State]
 ) -> tuple[list[Row], dict[str, Ready], list[State]]:
@@ -193,7 +204,7 @@ def _take_turns(
     for number in range(settings.rounds):
         for k in range(len(running)):
             row = running[(number + k) % len(running)]
-            time.sleep(REST_S)
+            rest()
             found = ready[row.engine].seconds(WARMUPS + counts[row.engine], flush)
             row.turns_s.append(statistics.median(found[WARMUPS:]))
         states.append(ask())

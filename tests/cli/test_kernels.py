@@ -15,7 +15,7 @@ GEMM, SOFTMAX = "gemm:m=4,n=6,k=8", "softmax:rows=3,cols=5"
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(rounds, "REST_S", 0.0)
+    monkeypatch.setattr(rounds, "rest", lambda: None)
 
 
 def bench(command, *arguments):

@@ -43,7 +43,7 @@ class Invented:
 @pytest.fixture
 def invented(monkeypatch):
     """Replaces the engines by those that a test makes of a problem, with the order of their turns."""
-    monkeypatch.setattr(rounds, "REST_S", 0.0)
+    monkeypatch.setattr(rounds, "rest", lambda: None)
 
     def use(**made):
         for name, one in made.items():
@@ -85,6 +85,32 @@ def test_a_wrong_kernel_is_told_before_it_is_timed(invented):
     assert wrong.failure.startswith("wrong: relative error 1.00e-02")
     assert (wrong.median_s, wrong.interval_s, none.failure) == (None, None, "there is none")
     assert ours.median_s == 2.0
+
+
+class Clock:
+    """A process whose other threads take ``spinning`` seconds of a core and are idle then; it counts its own sleep."""
+
+    def __init__(self, spinning):
+        self.now, self.spinning = 0.0, spinning
+
+    def monotonic(self):
+        return self.now
+
+    def process_time(self):
+        return min(self.now, self.spinning)
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("spinning", "least", "most"), [(0.0, 0.0, 0.01), (0.06, 0.06, 0.08), (9.0, 1.0, 1.01)])
+def test_a_turn_begins_when_the_threads_of_the_one_before_are_idle(monkeypatch, spinning, least, most):
+    clock = Clock(spinning)
+    monkeypatch.setattr(rounds, "time", clock)
+
+    rounds.rest()
+
+    assert least <= clock.now <= most
 
 
 def test_caches_are_emptied_before_each_call_if_that_is_asked_for(invented, monkeypatch):
