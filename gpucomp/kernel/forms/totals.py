@@ -10,13 +10,18 @@ from gpucomp.kernel import Statistic
 
 def at_least_one(statistics: Sequence[Statistic]) -> list[Hole]:
     """Statistics that are sums of ``exp(value - largest value)``. The largest value adds 1, so the sum is at least 1."""
+    return [total for total, _ in powers_of_totals(statistics)]
+
+
+def powers_of_totals(statistics: Sequence[Statistic]) -> list[tuple[Hole, Expr]]:
+    """The totals of ``at_least_one``, each with its ``value - largest value``, which is at most 0, or NaN."""
     maxima = {s.hole: s.value for s in statistics if s.op == "max"}
-    found = []
+    found: list[tuple[Hole, Expr]] = []
     for statistic in statistics:
         match statistic.value:
-            case Call(fn="exp", args=(Call(fn="sub", args=(value, Hole() as largest)),)):
+            case Call(fn="exp", args=(Call(fn="sub", args=(value, Hole() as largest)) as power,)):
                 if statistic.op == "sum" and maxima.get(largest) is value:
-                    found.append(statistic.hole)
+                    found.append((statistic.hole, power))
     return found
 
 

@@ -13,7 +13,7 @@ from gpucomp.expr.core import axes_of, call, load
 from gpucomp.ir.types import F32, F64, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.ops.activation import sigmoid
-from tests.native import Library
+from tests.native import WIDEST, Library
 
 SAMPLES = 1 << 18
 ULPS = {"exp": 2, "log": 2, "tanh": 3, "erf": 3}  # the functions with f32 versions of their own
@@ -89,6 +89,29 @@ def test_f32_is_good_to_a_few_ulps_everywhere(compiled: Library, fn: str) -> Non
     assert (np.abs(held[0] - held[1]) <= largest * 4e-7).all()
 
 
+@pytest.mark.parametrize("lanes", [lanes for lanes in (4, 8, 16) if lanes <= 2 * WIDEST])
+def test_exponentials_of_what_is_not_above_zero(lanes: int) -> None:
+    """-|x| of a sigmoid. What is below the smallest normal number may be 0, and bits of a NaN are no exponent."""
+    axes = axes_of((SAMPLES,))
+    body = call("exp", -call("abs", load(0, axes, F32)))
+    kernel = Kernel("loops", (TensorType(F32, (SAMPLES,)),) * 2, 1, Loops(axes), (Store(1, axes, body),))
+    (x,) = operands_of("exp", np.uint32, np.float32)
+    x[:6] = 0.0, -0.0, np.inf, -np.inf, 87.33654, 87.33655
+    x[6:8] = np.array([0x7F800001, 0x7FC00001], np.uint32).view(np.float32)
+
+    (found,) = Library({"k": kernel}, {"k": {"lanes": lanes, "tasks": 1, "unroll": 0}}).run("k", [x])
+
+    with np.errstate(invalid="ignore"):
+        right = np.exp(-np.abs(x.astype(np.float64)))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(x))
+    assert (found[:4] == [1, 1, 0, 0]).all()
+    normal = right >= np.finfo(np.float32).tiny
+    error = np.abs(found[normal] - right[normal]) / np.spacing(right[normal].astype(np.float32))
+    assert error.max() <= ULPS["exp"]
+    tiny = found[~normal & ~np.isnan(x)]
+    assert ((tiny >= 0) & (tiny <= np.finfo(np.float32).tiny)).all()
+
+
 def test_erf_between_two_entries_of_its_table(compiled: Library) -> None:
     """Numbers halfway between two quarters, and next to these. The last one rounds to an entry past the table."""
     halves = (np.arange(-40, 40) * 0.25 + 0.125).astype(np.float32)
@@ -126,7 +149,7 @@ def test_tables_hold_the_function_between_their_points() -> None:
     assert tables.erf_over_x(0.0) == pytest.approx(2 / math.sqrt(math.pi), rel=1e-15)
 
 
-def test_a_sigmoid_is_good_to_four_ulps_everywhere() -> None:
+def test_a_sigmoid_is_good_to_four_ulps_down_to_the_smallest_normal_number() -> None:
     (axis,) = axes_of((SAMPLES,))
     params = (TensorType(F32, (SAMPLES,)),) * 2
     body = sigmoid(load(0, (axis,), F32))
@@ -138,10 +161,12 @@ def test_a_sigmoid_is_good_to_four_ulps_everywhere() -> None:
     with np.errstate(all="ignore"):
         small = reference("exp", [-np.abs(x)])
         wide = np.where(x < 0, small, 1.0) / (small + 1)
-    finite = ~np.isnan(x)
-    np.testing.assert_array_equal(np.isnan(actual), ~finite)
-    ulp = np.spacing(wide[finite].astype(np.float32)).astype(np.float64)
-    assert (np.abs(actual[finite] - wide[finite]) / ulp).max() <= 4
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(x))
+    smallest = np.finfo(np.float32).tiny
+    normal = wide >= smallest
+    ulp = np.spacing(wide[normal].astype(np.float32)).astype(np.float64)
+    assert (np.abs(actual[normal] - wide[normal]) / ulp).max() <= 4
+    assert (np.abs(actual[wide < smallest]) <= smallest).all()
 
 
 @pytest.mark.parametrize("fn", sorted(vector_math.NAMES))

@@ -37,7 +37,7 @@ def unshifted(rows: int, cols: int) -> Kernel:
 
 
 def test_the_stores_of_a_softmax_compute_no_exponential() -> None:
-    few, many = softmax(3, 5 * WIDEST), softmax(2, KEPT_ELEMENTS + WIDEST)
+    few, many = softmax(3, 10 * WIDEST), softmax(2, KEPT_ELEMENTS + 2 * WIDEST)
     copies = 1 + 4  # four accumulators, and what they leave
 
     assert exponentials(few) == copies
@@ -136,7 +136,7 @@ def hyperbolic(kernel: Kernel) -> int:
 def test_statistics_that_read_no_other_and_stores_share_one_pass() -> None:
     copies = 1 + 4  # four accumulators, and what they leave
 
-    assert hyperbolic(ranged(3, 5 * WIDEST)) == copies
+    assert hyperbolic(ranged(3, 10 * WIDEST)) == copies
     assert hyperbolic(ranged(3, 5 * WIDEST, "x - min")) > copies  # the second waits for the first
 
 

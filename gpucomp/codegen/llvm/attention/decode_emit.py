@@ -233,7 +233,7 @@ class _Few(Scratch):
             with code.loop(0, d.means, self.lanes) as c:
                 self._store(code.const(0.0, self.vector), self.sums, row * d.means + c)
             with code.loop(0, count) as split:
-                scales = vector_math.exp(code.splat(left(split, row + tops) - used, self.lanes))
+                scales = vector_math.exp_below_zero(code.splat(left(split, row + tops) - used, self.lanes))
                 total.set(left(split, row + totals).muladd(code.extract(scales, 0), total.get()))
                 with code.loop(0, d.means, self.lanes) as c:
                     at = row * d.means + c
@@ -356,10 +356,10 @@ class _Few(Scratch):
         new = across(top.get(), "max", F32)
         code.store(new, self._at(self.tops, row))
         used = code.select(new.equals(-math.inf), 0.0, new)  # -inf - -inf would be NaN, and stay so
-        shrunk = code.extract(vector_math.exp(code.splat(old - used, lanes)), 0)
+        shrunk = code.extract(vector_math.exp_below_zero(code.splat(old - used, lanes)), 0)
         total.set(code.const(0.0, self.vector))
         with self._vectors(row, n0, count) as (at, _, _):
-            weight = vector_math.exp(self._load(self.weights, at) - used)
+            weight = vector_math.exp_below_zero(self._load(self.weights, at) - used)
             self._store(weight, self.weights, at)
             total.set(total.get() + weight)
         before = code.load(self._at(self.totals, row), single)

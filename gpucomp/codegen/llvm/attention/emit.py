@@ -301,13 +301,13 @@ class _Tile(Scratch):
         tops = [code.select(top.equals(-math.inf), 0.0, top) for top in tops]  # -inf - -inf would be NaN, and stay so
         shrunk = []
         if first is not True:  # what is -inf before the first key shrinks to 0
-            shrunk = [vector_math.exp(old - top) for old, top in zip(before, tops, strict=True)]
+            shrunk = [vector_math.exp_below_zero(old - top) for old, top in zip(before, tops, strict=True)]
             for total, factor in zip(self.total, shrunk, strict=True):
                 total.set(total.get() * factor)
         with code.loop(0, count) as j:
             for v, top in enumerate(tops):
                 at = j * self.rows + v * self.lanes
-                weight = vector_math.exp(self._load(self.weights, at) - top)
+                weight = vector_math.exp_below_zero(self._load(self.weights, at) - top)
                 self._store(weight, self.weights, at)
                 self.total[v].set(self.total[v].get() + weight)
         return shrunk

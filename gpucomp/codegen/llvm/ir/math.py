@@ -110,6 +110,22 @@ def exp(x: Value) -> Value:
     return x.code.select(below, 0.0, (p + 1.0) * power_of_two(half, x) * power_of_two(n - half, x))
 
 
+def exp_below_zero(x: Value) -> Value:
+    """``exp(x)`` for ``x`` that is at most 0, or NaN. In f32 it takes half as long as ``exp``: results below the smallest normal
+    number are 0, and the result for 0 is 1.
+    """
+    form = FORMATS[x.type.scalar]
+    if x.type.scalar != "float" or tables.usable(x):
+        return exp(x)
+    rounder = form.rounder + form.bias  # so that the low bits are the exponent of the result
+    shifted = x.muladd(1 / math.log(2), rounder)
+    n = shifted - rounder
+    rest = n.muladd(-form.ln2[1], n.muladd(-form.ln2[0], x))
+    scale = (shifted.bitcast("i32") << form.mantissa).bitcast("float")  # the rounder's own bits are shifted out
+    kept = x.compare("uge", math.log(form.smallest_normal))  # true for NaN
+    return x.code.select(kept, polynomial(rest, (1.0, 1.0, *EXPM1_OF_TANH)) * scale, 0.0)
+
+
 def _exp2(x: Value) -> Value:
     """``2**x`` in f32 for ``x`` from -100 to 100, without a look at what is outside; to 2 ulp of 1 where ``x`` is below 0."""
     rounder = FORMATS["float"].rounder

@@ -7,12 +7,12 @@ masks. Without a vector axis everything is scalar. The caller chooses the axis a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Captured, Code, Slot, Value
-from gpucomp.codegen.llvm.ir.math import quotient
+from gpucomp.codegen.llvm.ir.math import exp_below_zero, quotient
 from gpucomp.codegen.llvm.ir.quantize import code_of, quantizer_of
 from gpucomp.codegen.llvm.ir.shuffles import strided_load
 from gpucomp.codegen.llvm.ir.types import I64 as I64_TYPE
@@ -44,7 +44,7 @@ def _fits(interval: Interval) -> bool:
 
 class Printer:
     """Writes blocks into ``code``. ``width`` is the number of lanes, 0 for scalar code; ``mask`` has the active lanes. ``loaded``
-    has what memory holds for some loads, as vectors.
+    has what memory holds for some loads, as vectors. ``below_zero`` are expressions that are at most 0, or NaN.
 
     ``values`` binds names (index variables, holes) to values; statements add their own.
     """
@@ -59,11 +59,12 @@ class Printer:
         mask: Value | None = None,
         values: Mapping[str, LaneValue] | None = None,
         loaded: Mapping[Expr, Value] | None = None,
+        below_zero: Container[Expr] = (),
     ) -> None:
         self.code, self.params, self.types, self.width = code, params, types, width
         self.mask = mask
         self.values: dict[str, LaneValue] = dict(values or {})
-        self._loaded = loaded or {}
+        self._loaded, self._below_zero = loaded or {}, below_zero
         self._slots: dict[str, Slot] = {}
         self._conditional = False  # inside a branch that only some lanes may take
         self._shared_loads = 0
@@ -148,6 +149,8 @@ class Printer:
                 return self._index(fn, let.expr, let.operands)
             case Call(fn="div", dtype=dtype, args=(_, divisor)) if dtype is F32 and _from_one_to_two(divisor):
                 return quotient(*(self.value(o) for o in let.operands))
+            case Call(fn="exp", dtype=dtype, args=(power,)) if dtype is F32 and self._is_below_zero(power):
+                return exp_below_zero(self.value(let.operands[0]))
             case Call(fn=fn, args=args):
                 operands = [self.value(o) for o in let.operands]
                 if fn == "round":
@@ -173,6 +176,9 @@ class Printer:
                 assert isinstance(operand, Value)
                 return arithmetic.cast(operand, value.dtype, dtype)
         raise AssertionError(f"no such statement: {let}")
+
+    def _is_below_zero(self, power: Expr) -> bool:
+        return power in self._below_zero or _is_negated(power)
 
     def _index(self, fn: str, expr: Call, operands: Sequence[Operand]) -> LaneValue:
         raw = [self.operand(o) for o in operands]
@@ -336,11 +342,19 @@ class Printer:
         code.scatter(raw, base, code.splat(offset, self.width), self.mask)
 
 
+def _is_negated(expr: Expr) -> bool:
+    """Whether ``expr`` is ``-abs(...)``, as in a sigmoid."""
+    match expr:
+        case Call(fn="neg", args=(Call(fn="abs"),)):
+            return True
+    return False
+
+
 def _from_one_to_two(expr: Expr) -> bool:
     """Whether ``expr`` is ``exp(-abs(...)) + 1``, the divisor of a sigmoid."""
     match expr:
-        case Call(fn="add", args=(Call(fn="exp", args=(Call(fn="neg", args=(Call(fn="abs"),)),)), Const(value=one))):
-            return one == 1
+        case Call(fn="add", args=(Call(fn="exp", args=(power,)), Const(value=one))):
+            return one == 1 and _is_negated(power)
     return False
 
 

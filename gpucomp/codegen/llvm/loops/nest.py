@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -169,6 +169,7 @@ class Entry:
         self.more: list[Value] = []  # further numbers that a function of another function is called with
         self.workspace_bytes: Any = 0
         self.counter_bytes = 0
+        self.below_zero: Container[Expr] = ()  # expressions that are at most 0, or NaN
 
     def share(self, workspace_bytes: Any, counter_bytes: int) -> tuple[Value, Value]:
         """The workspace and the counters: see ``Geometry``."""
@@ -199,7 +200,14 @@ class Entry:
         """A printer that has run ``program`` with ``values``, and with the loads that are ``loaded`` already."""
         bound = {program.names[e]: v for e, v in values.items() if e in program.names}
         printer = Printer(
-            self.code, self.params, self.kernel.params, width=width, mask=mask, values=bound, loaded=loaded
+            self.code,
+            self.params,
+            self.kernel.params,
+            width=width,
+            mask=mask,
+            values=bound,
+            loaded=loaded,
+            below_zero=self.below_zero,
         )
         printer.run(program.block)
         return printer

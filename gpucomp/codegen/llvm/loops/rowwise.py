@@ -27,17 +27,17 @@ from gpucomp.codegen.llvm.loops.nest import (
     operations,
     vector_score,
 )
+from gpucomp.codegen.llvm.loops.space import COSTLY
 from gpucomp.device.target import Target
 from gpucomp.expr.core import REDUCTIONS, Call, Expr, Hole, Var, hole, identity_of, substitute, walk
 from gpucomp.expr.lower import Operand
 from gpucomp.ir.size import at_most, bounds, hint, is_one, is_zero
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel, Rowwise, Statistic
-from gpucomp.kernel.forms.totals import at_least_one, by_reciprocals
+from gpucomp.kernel.forms.totals import at_least_one, by_reciprocals, powers_of_totals
 from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
-COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow"})  # functions that cost more than a store and a load
 KEPT_ELEMENTS = 65_536  # most elements of a row that are kept on the stack: 256 KiB
 
 
@@ -72,6 +72,7 @@ class _Rows:
         self.exprs, self.schedule = exprs, schedule
         self.empty = any(is_zero(a.extent) for a in body.cols)
         self.bound: dict[Expr, LaneValue] = {}
+        self.entry.below_zero = {power for _, power in powers_of_totals(self.statistics)}
 
     @property
     def holes(self) -> list[Hole]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gpucomp.codegen.llvm.core_space import VectorSchedule
 from gpucomp.device.limits import Limits
+from gpucomp.expr.core import Call, Expr, walk
 from gpucomp.kernel import Kernel, Rowwise
 from gpucomp.kernel.sizes import Sizes, tunable
-from gpucomp.schedule.space import too_wide
 
 
 class ScatterSchedule(VectorSchedule):
@@ -26,27 +26,45 @@ class RowwiseSchedule(LoopsSchedule):
 
 class LoopsProblem(Sizes):
     points: int  # of the kernel's domain
+    costly: int  # 1: a function of many instructions is computed for each point
 
 
 class RowwiseProblem(Sizes):
     rows: int
     cols: int
+    costly: int  # as of ``LoopsProblem``
 
 
-def _lanes(limits: Limits) -> int:
-    return limits.vector_bytes // 4
+COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow", "sin", "cos", "tan"})
+ABREAST = 2  # registers that a value may have
+
+
+def _lanes(limits: Limits, *, costly: int = 0) -> int:
+    """The elements of a register; of two for ``costly`` functions.
+
+    Their instructions wait for each other, and those of two vectors fill the gaps: sigmoids take 0.8 of the time so on a Zen 1.
+    AVX-512 has tables for the lanes of one register instead.
+    """
+    lanes = limits.vector_bytes // 4
+    return lanes * ABREAST if costly and lanes * ABREAST in LoopsSchedule.choices("lanes") else lanes
+
+
+def _is_costly(exprs: Iterable[Expr]) -> int:
+    return int(any(isinstance(node, Call) and node.fn in COSTLY for expr in exprs for node in walk(expr)))
 
 
 def problem(kernel: Kernel) -> LoopsProblem:
-    return LoopsProblem(points=math.prod(a.extent for a in kernel.body.domain))
+    points = math.prod(a.extent for a in kernel.body.domain)
+    return LoopsProblem(points=points, costly=_is_costly(store.value for store in kernel.stores))
 
 
 def objections(s: ScatterSchedule, p: Sizes, limits: Limits) -> Iterator[str]:
-    yield from too_wide(s.lanes, 4, limits)
+    if s.lanes * 4 > ABREAST * limits.vector_bytes:
+        yield f"{s.lanes} lanes of 4 bytes, {ABREAST} vectors of the processor have {ABREAST * limits.vector_bytes}"
 
 
 def default(p: LoopsProblem, limits: Limits) -> LoopsSchedule:
-    return LoopsSchedule(lanes=_lanes(limits), tasks=64, unroll=16)
+    return LoopsSchedule(lanes=_lanes(limits, costly=p.costly), tasks=64, unroll=16)
 
 
 def scatter_default(p: LoopsProblem, limits: Limits) -> ScatterSchedule:
@@ -55,8 +73,10 @@ def scatter_default(p: LoopsProblem, limits: Limits) -> ScatterSchedule:
 
 def rowwise_problem(kernel: Kernel[Rowwise]) -> RowwiseProblem:
     body = kernel.body
-    return RowwiseProblem(rows=math.prod(a.extent for a in body.rows), cols=math.prod(a.extent for a in body.cols))
+    rows, cols = (math.prod(a.extent for a in axes) for axes in (body.rows, body.cols))
+    values = [*(one.value for one in body.statistics), *(one.value for one in kernel.stores)]
+    return RowwiseProblem(rows=rows, cols=cols, costly=_is_costly(values))
 
 
 def rowwise_default(p: RowwiseProblem, limits: Limits) -> RowwiseSchedule:
-    return RowwiseSchedule(lanes=_lanes(limits), tasks=64, unroll=16, copies=4)
+    return RowwiseSchedule(lanes=_lanes(limits, costly=p.costly), tasks=64, unroll=16, copies=4)
