@@ -303,6 +303,8 @@ class CpuProgram:
                 elif trial is not None and self._until_own:
                     self._until_own -= 1
                     self._trial = trial if self._until_own else Trial(trial.most)
+                elif trial is not None and trial.left:
+                    trial.doubt()
                 done = True
                 return self._results(how.outputs)
             finally:

@@ -8,6 +8,10 @@ import time
 MOST_RUNS = 200  # after which it is decided by what there is
 TRIALS = 4  # runs of a turn, without the first, which does not count
 AGAIN = 16  # runs of a program, after which it has a trial of its own
+FIRST_REST, MOST_REST = (
+    1_000,
+    64_000,
+)  # runs until one thread alone is doubted, which was faster while others had the processor
 TURNS = 2  # by all threads, and as many by one alone, one after the other: what disturbs one turn does not disturb all
 
 
@@ -30,14 +34,27 @@ class Trial:
 
     What threads gain is hard to estimate for some tens of microseconds: it depends on what is in which cache. The runs can be
     of several programs that are estimated to take about as long; a run counts by its time over that estimate.
+
+    left  runs until it begins again; 0 if it does not. Where one thread is faster, this was so while the trial lasted: another
+          program may have had the processor then
     """
 
     def __init__(self, threads: int) -> None:
-        self.turns = [(count, list[float]()) for _ in range(TURNS) for count in (threads, 1)]
-        self.most, self.runs = threads, 0
-        self.over = False
-        self.alone = math.inf  # of the fastest run by one thread, once it is over
+        self.most, self.rest, self.left = threads, FIRST_REST, 0
         self.threads = threads  # of runs that are no trial
+        self.alone = math.inf  # of the fastest run by one thread, once it is over
+        self._begin()
+
+    def _begin(self) -> None:
+        self.turns = [(count, list[float]()) for _ in range(TURNS) for count in (self.most, 1)]
+        self.runs, self.over = 0, False
+
+    def doubt(self) -> None:
+        """Count a run for which ``left`` is not 0."""
+        self.left -= 1
+        if self.left <= 0:
+            self.left, self.rest = 0, min(2 * self.rest, MOST_REST)
+            self._begin()
 
     @property
     def wanted(self) -> int:
@@ -54,8 +71,9 @@ class Trial:
         self.runs += 1
         if all(len(found) > TRIALS for _, found in self.turns) or self.runs > MOST_RUNS:
             self.alone = self.least(1)
-            if self.most > 1 and self.alone <= self.least(self.most) < math.inf:
-                self.threads = 1
+            if self.most > 1 and self.least(self.most) < math.inf:
+                self.threads = 1 if self.alone <= self.least(self.most) else self.most
+            self.left = self.rest if self.threads < self.most else 0
             self.over = True
 
     def least(self, threads: int) -> float:

@@ -19,7 +19,7 @@ from gpucomp.runtime import any_shape
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.runtime.moving import MovingPrograms
 from gpucomp.runtime.stopping import Stop, stop_after
-from gpucomp.runtime.trial import TRIALS, Trial, seconds_of
+from gpucomp.runtime.trial import seconds_of
 from gpucomp.runtime.workers import Workers, workers
 from tests.onnx_builders import model, node, value
 from tests.runtime.samples import executable, use_numpy
@@ -541,28 +541,3 @@ def test_who_stops_waiting_for_a_lane_leaves_the_next_one_waiting_for_it():
         waiter.join(5)
 
     assert got == [lane]
-
-
-def test_what_a_program_learns_stays_small():
-    trial = Trial(2)
-    while not trial.over:
-        trial.note(1, 1e-5)
-
-    assert trial.runs < 1000
-    assert trial.wanted == 2
-    assert max(len(found) for _, found in trial.turns) <= TRIALS + 1
-    assert trial.least(1) == 1e-5
-    assert trial.least(2) == float("inf")
-
-
-def test_what_disturbs_one_turn_does_not_decide():
-    trial, turns = Trial(2), []
-    while not trial.over:
-        count = trial.wanted
-        if not turns or turns[-1] != count:
-            turns.append(count)
-        seconds = 9e-4 if turns == [2] else {1: 2e-4, 2: 1e-4}[count]
-        trial.note(count, seconds)
-
-    assert turns == [2, 1, 2, 1]
-    assert trial.threads == trial.wanted == 2
