@@ -212,7 +212,8 @@ def _take_turns(
 
 
 def _calls(ready: Ready, turn_s: float, flush: Flush | None) -> int:
-    """How many calls of a kernel fill a turn, with what empties the caches."""
+    """How many calls of a kernel fill a turn, with what empties the caches. Engines decide in their first calls how they run."""
+    rest()
     begin = time.perf_counter()
     ready.seconds(WARMUPS, flush)
     each = (time.perf_counter() - begin) / WARMUPS
