@@ -6,7 +6,7 @@ import math
 import time
 
 MOST_RUNS = 200  # after which it is decided by what there is
-TRIALS = 4  # runs of a turn, without the first, which does not count
+TRIALS = 8  # runs of a turn, without the first, which does not count: a thread that was asleep needs some to be back
 AGAIN = 16  # runs of a program, after which it has a trial of its own
 FIRST_REST, MOST_REST = (
     1_000,

@@ -1,6 +1,6 @@
 """What programs on the processor learn from their first runs, and when they doubt it."""
 
-from gpucomp.runtime.trial import TRIALS, Trial
+from gpucomp.runtime.trial import FIRST_REST, TRIALS, Trial
 
 
 def test_what_a_program_learns_stays_small():
@@ -45,7 +45,7 @@ def test_one_thread_is_doubted_after_a_while_and_then_less_often():
             trial.doubt()
         assert trial.over is not busy
 
-    assert rests == [1_000, 2_000, 0]
+    assert rests == [FIRST_REST, 2 * FIRST_REST, 0]
 
 
 def test_a_doubt_that_finds_nothing_changes_nothing():
@@ -58,4 +58,4 @@ def test_a_doubt_that_finds_nothing_changes_nothing():
         trial.note(1, 1e-4)
 
     assert trial.wanted == 1
-    assert trial.left == 2_000
+    assert trial.left == 2 * FIRST_REST
