@@ -31,6 +31,7 @@ from gpucomp.device.isa import require_loads
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, large_pages
+from gpucomp.runtime.arguments import Argument, Bound, bound
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.copies import copied
 from gpucomp.runtime.host import check_host, numbers_of, run_host
@@ -79,44 +80,6 @@ class _Arena:
         if len(memory) < nbytes:
             memory = self.memory = aligned((nbytes,), np.dtype(np.uint8))
         return memory
-
-
-class _Argument:
-    """An input or output that a run uses where it lies, and the places in the table of launches that get its address.
-
-    late   how far behind the beginning each place points; ``None`` if no place does
-    """
-
-    __slots__ = ("buffer", "dtype", "late", "name", "nbytes", "places", "position", "shape")
-
-    def __init__(self, position: int, name: str, buffer: Buffer, places: np.ndarray, late: np.ndarray | None) -> None:
-        self.position, self.name, self.buffer, self.shape = position, name, buffer, buffer.shape
-        self.dtype = NAMED[buffer.dtype].numpy
-        self.nbytes = math.prod(buffer.shape) * self.dtype.itemsize + HOST_ALIGNMENT
-        self.places: list[int] = places.tolist()
-        self.late: list[int] | None = None if late is None else late.tolist()
-
-    @property
-    def plain(self) -> np.dtype | None:
-        """As ``TensorSpec.plain``."""
-        return None if self.dtype == object else self.dtype
-
-    def fresh(self) -> tuple[np.ndarray, int]:
-        """As ``aligned``, with the address, in half the time. Strings have no address."""
-        if self.dtype == object:
-            return np.full(self.shape, "", object), 0
-        raw = np.empty(self.nbytes, np.uint8)
-        address = address_of(raw)
-        behind = -address % HOST_ALIGNMENT
-        return np.ndarray(self.shape, self.dtype, raw, behind), address + behind
-
-    def put(self, address: int, words: memoryview) -> None:
-        if self.late is None:
-            for place in self.places:
-                words[place] = address
-        else:
-            for place, late in zip(self.places, self.late, strict=True):
-                words[place] = address + late
 
 
 class CpuProgram:
@@ -219,7 +182,7 @@ class CpuProgram:
         for position in others:
             known.pop(position, None)
         used = [
-            known.get(k) or _Argument(k, name_of.get(k, ""), self._buffers[k], places, launches.late.get(k))
+            known.get(k) or Argument(k, name_of.get(k, ""), self._buffers[k], places, launches.late.get(k))
             for k, places in launches.rows.moving.items()
         ]
         self._use(used)
@@ -229,6 +192,9 @@ class CpuProgram:
         # the first output that is a buffer gets it, others a copy
         own = {name for k, name in name_of.items() if k in launches.rows.moving and k not in form.inputs}
         self._results_of = [(n, k, n in own) for n, k in zip(form.output_names, form.outputs, strict=True)]
+        # every result is written where it is wanted, and no launch on the host reads an argument, as those with strings do
+        own_results = all(own for _, _, own in self._results_of) and len(self._results_of) == len(self._written)
+        self._writes_all = own_results and all(segment.host is None for segment in launches.segments)
         self._expect(int(max((segment.shared_ns for segment in launches.segments), default=0)))
         self._seats, self._epoch, self._tick = 1, 0, 0.0
         self._bind_arena()
@@ -236,9 +202,11 @@ class CpuProgram:
         self._notes: Notes = ()
         _programs.add(self)
 
-    def _use(self, arguments: list[_Argument]) -> None:
+    def _use(self, arguments: list[Argument]) -> None:
         self._used = arguments
-        self._written = [one for one in arguments if one.buffer.kind != INPUT]
+        order = {name: place for place, name in enumerate(self._form.output_names)}  # of the results
+        written = (one for one in arguments if one.buffer.kind != INPUT)
+        self._written = sorted(written, key=lambda one: order.get(one.name, 0))
         self._read = [one for one in arguments if one.buffer.kind == INPUT]
 
     def _expect(self, shared_ns: int) -> None:
@@ -279,17 +247,29 @@ class CpuProgram:
         words[NAP] = ctypes.cast(system.usleep, ctypes.c_void_p).value or 0
         words[LIMIT], words[SLEEPS], words[NAP_TIME] = SPINS, SPINS_TO_SLEEP, NAP_MICROSECONDS
 
-    def run(self, inputs: Mapping[str, np.ndarray], how: Options = PLAIN) -> dict[str, np.ndarray]:
+    def bound(self, inputs: Mapping[str, object], outputs: Mapping[str, Any]) -> Bound | None:
+        """What a run with these arrays writes into the table; ``None`` if not all of them can be used where they lie."""
+        return bound(self._read, self._written, inputs, outputs) if self._writes_all and not self._copied else None
+
+    def run(
+        self, inputs: Mapping[str, np.ndarray], how: Options = PLAIN, bound: Bound | None = None
+    ) -> dict[str, np.ndarray]:
         """The outputs, in fresh arrays or in those of ``how.outputs``.
 
         ``inputs`` are complete, C-contiguous and of the plan's types. So are the outputs, by their names, but not complete. They
-        are aligned, and no other array lies in their memory.
+        are aligned, and no other array lies in their memory. What is ``bound`` takes the place of both.
         """
         with self._arena.lock:
             trial, done = self._trial, False
             self._seats = seats = workers.take(self.threads if trial is None else trial.wanted, how.stop)
             try:
-                self._bind(inputs, how.outputs)
+                if bound is None:
+                    self._bind(inputs, how.outputs)
+                else:
+                    self._bind_arena()
+                    words = self._launches.table.words
+                    for one, address, _ in bound[0]:
+                        one.put(address, words)
                 learning = trial is not None and not trial.over
                 begin = clocks() if learning else (0.0, 0.0)
                 if how.stop is None:
@@ -306,13 +286,14 @@ class CpuProgram:
                 elif trial is not None and trial.left:
                     trial.doubt()
                 done = True
-                return self._results(how.outputs)
+                return self._results(how.outputs) if bound is None else bound[1]
             finally:
                 if not done:  # stopped, or interrupted from the keyboard
                     self._reset_counters()
                 workers.give(seats)
-                for one in self._used:  # the caller's
-                    self._memory[one.position] = None
+                if bound is None:
+                    for one in self._used:  # the caller's
+                        self._memory[one.position] = None
 
     def _run_until(self, stop: Stop) -> None:
         """Run the launches, without those that are left when ``stop`` wants the run to end."""

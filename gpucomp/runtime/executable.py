@@ -23,7 +23,7 @@ from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.calls import ELSEWHERE, takes_a_feed
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.copies import counted
-from gpucomp.runtime.inputs import TensorSpec, as_they_are, checked_inputs, flattened, gathered
+from gpucomp.runtime.inputs import TensorSpec, checked_inputs, flattened, gathered
 from gpucomp.runtime.kernel_info import KernelInfo, kernels_of
 from gpucomp.runtime.lanes import MOST_ON_A_GPU, Lane, Lanes
 from gpucomp.runtime.options import NONE, PLAIN, Options, kept
@@ -339,17 +339,33 @@ class Executable:
         return ThreadPoolExecutor(max(available_threads(), MOST_ON_A_GPU), "gpucomp-run")
 
     def _run(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any]:
-        if self._usual is not None:
-            expected, shapes, specs = self._usual
-            found = as_they_are(inputs, expected)
-            if found is not None and found[1] == shapes:
-                if not how.outputs or results.fit_as_they_are(how.outputs, specs, found[0]):
-                    return self._execute(found[0], how)
-                return self.run_checked(found[0], how)
-        elif self._form.states:
+        if self._form.states:
             refuse_one_size(self.states)
             return held_by(self, how).run(self, inputs, how)
+        if self._is_plain and (found := self._run_plain(inputs, how)) is not None:
+            return found
         return self.run_checked(self._checked(inputs, how.stream), how)
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether all inputs and outputs are tensors, and a program on the processor does all that a run is."""
+        form = self._form
+        others = form.states or form.input_containers or form.output_containers or self.dynamic_model
+        return form.kind == "cpu" and not others
+
+    def _run_plain(self, inputs: Mapping[str, object], how: Options) -> dict[str, Any] | None:
+        """A usual run, with few steps in Python; ``None`` if arrays must be converted or refused, or nothing is open yet."""
+        context = how.context
+        lane = self.lanes.take(how.stop) if context is None else context.lane(self.lanes)
+        try:
+            program = lane.programs.get(self._token)
+            bound = None if program is None else program.bound(inputs, how.outputs)
+            return None if program is None or bound is None else program.run(NONE, how, bound)
+        except MemoryError:
+            raise self._no_memory() from None
+        finally:
+            if context is None:
+                self.lanes.give(lane)
 
     def with_states(
         self, inputs: Mapping[str, object], held: States, stream: Any = None
@@ -385,16 +401,10 @@ class Executable:
         """Names and types of the inputs."""
         return [(spec.name, spec.plain) for spec in self._all_inputs]
 
-    @cached_property
-    def _usual(self) -> tuple[list[tuple[str, np.dtype | None]], tuple[Any, ...], dict[str, TensorSpec]] | None:
-        """``_expected``, the inputs' shapes, and the outputs: if all are tensors, and a program does all that a run is."""
-        form = self._form
-        if form.states or form.input_containers or form.output_containers or self.dynamic_model:
-            return None
-        return self._expected, tuple(spec.shape for spec in self._all_inputs), self._tensor_outputs[0]
-
     def run_checked(self, arrays: Mapping[str, Any], how: Options) -> dict[str, Any]:
         """As ``run``, on arrays that were checked: complete, contiguous and of the right types and shapes."""
+        if self._is_plain and (plain := self._run_plain(arrays, how)) is not None:
+            return plain
         if how.on_device and self.dynamic_model and self._form.kind != "cpu":
             raise UsageError(
                 "outputs='device': a part of this model runs on the host, and so are its results", code="GPC2038"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.ir.dims import OpenShapes
+from gpucomp.runtime.arguments import Bound, bound
 from gpucomp.runtime.cpu import EPOCHS, SMALLEST_SHARED_NS, CpuProgram
 from gpucomp.runtime.inputs import TensorSpec, fits
 from gpucomp.runtime.lanes import Lane
@@ -21,7 +22,6 @@ from gpucomp.runtime.launches import Segment
 from gpucomp.runtime.native import HOST_ALIGNMENT, address_of
 from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.runtime.options import Options
-from gpucomp.runtime.outputs import fit_as_they_are
 from gpucomp.runtime.size_steps import SizeSteps, layout, steps_of
 
 KEPT = 4  # programs of a new lane; the least recently used one is moved
@@ -47,7 +47,6 @@ class MovingProgram(CpuProgram):
         self._read_words = self._words.data  # faster than the array, for one word
         self._use([copy.copy(argument) for argument in self._used])  # others may share those of a fixed shape
         outputs = {argument.position: argument for argument in self._written}
-        self.results = {argument.name: argument for argument in self._written}  # with the shapes that they have now
         begins = accumulate((1 + rank for _, rank in steps.outputs), initial=steps.results + 1)
         self._varying = [
             (outputs[k], begin, Struct(f"{rank}q").unpack_from, 8 * (begin + 1))
@@ -64,6 +63,10 @@ class MovingProgram(CpuProgram):
         self._call = address_of(steps.steps), len(steps.steps), base, self._launches.table.address
         self._moved_in = self._epoch
         self._lies_in: np.ndarray | None = None  # the arena whose address is among the words
+
+    def bound(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Bound | None:
+        """As of ``CpuProgram``, for ``inputs`` whose shapes it was moved to, and whose types are right."""
+        return bound(self._read, self._written, inputs, outputs, known=True) if self._writes_all else None
 
     def move(self, shapes: Shapes) -> bool:
         """Go to the sizes of ``shapes``; whether that was possible. If not, it cannot run before it is moved again."""
@@ -137,9 +140,10 @@ class MovingPrograms:
                 lane.moving.move_to_end(shapes)
             elif (program := self._program_for(shapes, lane)) is None:
                 return None
-            if how.outputs and not fit_as_they_are(how.outputs, program.results, arrays):
+            bound = program.bound(arrays, how.outputs)
+            if how.outputs and bound is None:
                 return None
-            return program.run(arrays, how)
+            return program.run(arrays, how, bound)
         except MemoryError:  # the executable says how much is needed
             return None
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -50,17 +50,7 @@ def _put(array: Any, result: np.ndarray) -> None:
         array[...] = result
 
 
-class Wanted(Protocol):
-    """What an array for a result must be; ``plain`` as in ``TensorSpec``, which is one."""
-
-    @property
-    def shape(self) -> tuple[Any, ...]: ...
-
-    @property
-    def plain(self) -> np.dtype | None: ...
-
-
-def fit_as_they_are(given: Mapping[str, object], specs: Mapping[str, Wanted], inputs: Mapping[str, Any]) -> bool:
+def fit_as_they_are(given: Mapping[str, object], specs: Mapping[str, TensorSpec], inputs: Mapping[str, Any]) -> bool:
     """Whether all arrays ``given`` for results can be written where they lie.
 
     ``specs`` by name are those of outputs that are tensors. This is the part of ``checked_outputs`` that every usual run needs.
