@@ -298,12 +298,15 @@ def _float_division(fn: str, a: Value, b: Value) -> Value:
 def _extremum(a: Value, b: Value, fn: str) -> Value:
     """The larger or the smaller operand, or NaN if either is NaN.
 
-    A constant operand needs no test for NaN; the rest is one instruction, which gives ``b`` if either is NaN.
+    A constant operand needs no test for NaN; the rest is one instruction. Otherwise the intrinsic leaves a test of one operand:
+    of comparisons and selections LLVM makes one selection by both comparisons. For f64 it may be a call of a C library.
     """
     code = a.code
     for x, c in ((a, b), (b, a)):
         if not c.text.startswith("%") and "0x7FF8" not in c.text:
             return code.select((x < c) if fn == "max" else (x > c), c, x)
+    if a.type.scalar == "float":
+        return a.intrinsic("maximum" if fn == "max" else "minimum", b, flags="nsz")
     better = (a > b) if fn == "max" else (a < b)
     return code.select(a.is_nan(), a, code.select(better, a, b))
 

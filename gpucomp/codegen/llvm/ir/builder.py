@@ -120,8 +120,8 @@ class Value:
     def bitcast(self, scalar: str) -> Value:
         return self.code.convert("bitcast", self, scalar)
 
-    def intrinsic(self, name: str, *others: Value | Number) -> Value:
-        """``llvm.<name>`` on values of this type."""
+    def intrinsic(self, name: str, *others: Value | Number, flags: str = "") -> Value:
+        """``llvm.<name>`` on values of this type; ``flags`` are LLVM's of fast arithmetic."""
         args = [self]
         for other in others:
             args.append(other if isinstance(other, Value) else self.code.const(other, self.type))
@@ -129,7 +129,8 @@ class Value:
         args = [self.code.splat(a, lanes) for a in args]
         inner = ", ".join(f"{a.type} {a.text}" for a in args)
         type = args[0].type
-        return self.code.let(f"call {type} @llvm.{name}.{type.suffix}({inner})", type, pure=True)
+        call = f"call {flags} {type}" if flags else f"call {type}"
+        return self.code.let(f"{call} @llvm.{name}.{type.suffix}({inner})", type, pure=True)
 
     def muladd(self, factor: Value | Number, addend: Value | Number) -> Value:
         """``self * factor + addend``, fused if the processor can."""
