@@ -234,21 +234,27 @@ class _Columns:
 
     def _statistics(self, group: Sequence[int], program: Program) -> list[Value]:
         """The statistics of ``group``, in one pass over the row, which writes the stores too if they wait for nothing."""
-        code, width, extent = self.code, self.width, self.inner.extent
-        totals = [_Total(self.work, self.work.statistics[k], width, self.copies) for k in group]
+        code, width, extent, copies = self.code, self.width, self.inner.extent, self._copies(group)
+        totals = [_Total(self.work, self.work.statistics[k], width, copies) for k in group]
 
         def add(copy: int, at: Value, mask: Value | None) -> None:
             for total, value in zip(totals, self._terms(group, program, at, mask), strict=True):
                 total.add(copy, value, mask)
 
         with self.entry.nested(self.outer, self.bound):
-            several = extent - extent % (width * self.copies) if self.copies > 1 else 0
+            several = extent - extent % (width * copies) if copies > 1 else 0
             if not is_zero(several):
-                with code.loop(0, several, width * self.copies) as at:
-                    for copy in range(self.copies):
+                with code.loop(0, several, width * copies) as at:
+                    for copy in range(copies):
                         add(copy, at + copy * width, None)
             self.entry.chunks(several, extent, width, lambda at, mask: add(0, at, mask), extent)
         return [total.value() for total in totals]
+
+    def _copies(self, group: Sequence[int]) -> int:
+        """How many accumulators. Where two registers are abreast for a costly function, one: no more would fit the registers."""
+        abreast = 4 * self.width > self.entry.target.limits.vector_bytes
+        nodes = (node for k in group for node in walk(self.work.statistics[k].value))
+        return 1 if abreast and any(isinstance(node, Call) and node.fn in COSTLY for node in nodes) else self.copies
 
     def _terms(self, group: Sequence[int], program: Program, at: Value, mask: Value | None) -> list[Value]:
         """What the columns from ``at`` on contribute to each statistic. It is kept if the stores need it."""
