@@ -70,6 +70,11 @@ class CompiledKernel:
     arithmetic: str = ""
     numbers: tuple[int, ...] = ()
 
+    @property
+    def is_contraction(self) -> bool:
+        """Whether it is one, by any engine: the family's name is before a slash then."""
+        return self.family.partition("/")[0] == "contraction"
+
 
 @dataclass(frozen=True)
 class Launch:

@@ -44,7 +44,9 @@ from gpucomp.runtime.trial import AGAIN, Trial, clocks, seconds_of, shared_trial
 from gpucomp.runtime.workers import LARGEST_POOL, Bell, Helper, available_threads, workers
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
-SPINS_TO_SLEEP = SPINS + 20  # each spin beyond SPINS yields to another thread
+# Each spin beyond SPINS yields to another thread. Naps come after some tenths of a millisecond: they take twice their time, in
+# which launches wait for the thread.
+SPINS_TO_SLEEP = SPINS + 1_000
 NAP_MICROSECONDS = 50
 SMALLEST_SHARED_NS = 100_000.0  # of work that threads can share: less ends before a second thread has started
 LONG_NS = 5_000_000.0  # of such work: more is shared in any case

@@ -29,7 +29,7 @@ class Costs:
         self._arguments = np.array(padded, np.int64).reshape(len(launches), most)
         itemsizes = np.array([*(max(NAMED[b.dtype].nbytes, 1) for b in plan.buffers), 1], float)
         kernels = [plan.kernels[plan.launches[number].kernel] for number in launches]
-        self._contractions = np.array([k for k, kernel in enumerate(kernels) if kernel.family == "contraction"], int)
+        self._contractions = np.array([k for k, kernel in enumerate(kernels) if kernel.is_contraction], int)
         self._itemsizes = itemsizes[self._arguments[self._contractions]]
 
     def of(self, nbytes: Sequence[int], tasks: Sequence[int], advances: Mapping[int, Sequence[int]]) -> np.ndarray:

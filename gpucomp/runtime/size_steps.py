@@ -419,7 +419,7 @@ class _Writer:
         sizes = [max(NAMED[form.buffers[k].dtype].nbytes, 1) for k in args]
         pairs = ((moved.get(k, nbytes[k]), size) for k, size in zip(args, sizes, strict=True))
         told = self.new([len(args), *chain(*pairs)])
-        of_contraction = form.kernels[launch.kernel].family == "contraction"
+        of_contraction = form.kernels[launch.kernel].is_contraction
         return self.do(op.COST, tasks, told, self.constant(MULTIPLY_ADDS_A_NS if of_contraction else 0))
 
 

@@ -227,13 +227,13 @@ def test_a_run_of_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPa
     assert calls == [2]
 
 
-def test_a_contraction_s_work_is_its_multiply_adds_and_others_is_their_memory() -> None:
+@pytest.mark.parametrize("family", ["contraction", "contraction/vnni"])
+def test_a_contraction_s_work_is_its_multiply_adds_and_others_is_their_memory(family) -> None:
     m, k, n = 64, 1024, 512
     shapes = {"x": (m, k), "w": (k, n), "bias": (n,), "y": (m, n)}
     buffers = tuple(Buffer(TEMP, name, "f32", shape, 4 * int(np.prod(shape)), 0) for name, shape in shapes.items())
     kernels = tuple(
-        CompiledKernel(f, "llvm", f"{f}.ll", "model.o", (8, 1, 1), (1, 1, 1), family=f)
-        for f in ("contraction", "loops")
+        CompiledKernel(f, "llvm", f"{f}.ll", "model.o", (8, 1, 1), (1, 1, 1), family=f) for f in (family, "loops")
     )
     launches = (Launch(0, (0, 1, 2, 3)), Launch(1, (0, 3)), Launch(1, (0, 0, 3)), Launch(1, (0, 3)))
     plan = Plan("cpu", "cpu", "", buffers, kernels, launches, (), (), (), 0)

@@ -16,7 +16,7 @@
 
 /* as gpucomp/runtime/cpu.py: words of the native runner's context, and when a waiting thread yields and sleeps */
 #define SPINS 1000
-#define SPINS_TO_SLEEP (SPINS + 20)
+#define SPINS_TO_SLEEP (SPINS + 1000)
 #define NAP_MICROSECONDS 50
 #define CONTEXT_WORDS 8
 enum { REST, LIMIT, NAP, NAP_TIME, SLEEPS };
