@@ -62,10 +62,13 @@ class Facts:
         numbers: dict[str, Any] = {name: self.numbers[name] for name in NUMBERS}
         work = Work(**numbers, **dict(zip(KINDS, self.kinds, strict=True)))
         keeps = self.numbers["keeps"]
-        taken = np.minimum(MOST_REGISTERS, np.where(work.registers > 0, work.registers, keeps))
+        wanted = np.where(work.registers > 0, work.registers, keeps)
+        taken = np.minimum(MOST_REGISTERS, wanted)
         # a compiler takes no more than a work-group can have, if what has to be kept fits
         most = REGISTER_FILE // (-(-self.numbers["threads"] // WARP) * WARP) // 8 * 8
         taken = np.where(keeps <= most, np.minimum(taken, most), taken)
+        # what it does not take for want of room, it need not keep in scalar registers either
+        work = dataclasses.replace(work, uniform=np.maximum(0, work.uniform - (wanted - taken)))
         return Launch(self.numbers["groups"], self.numbers["threads"], taken, work)
 
     def at(self, rows: np.ndarray) -> Facts:

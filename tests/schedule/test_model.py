@@ -303,6 +303,18 @@ def test_a_compiler_takes_no_more_registers_than_a_work_group_can_have():
     assert facts.launch().registers.tolist() == [128, 250]
 
 
+def test_registers_that_a_compiler_has_no_room_to_take_are_not_left_out_a_second_time():
+    numbers = {name: np.ones(2) for name in ("groups", "threads", "keeps", *NUMBERS)}
+    numbers |= {"threads": np.array([1024, 256]), "keeps": np.array([56, 56]), "registers": np.array([88, 88])}
+    facts = Facts(
+        numbers | {"uniform": np.array([41, 41])}, tuple(getattr(Work(0, 0), name) for name in KINDS), np.ones(2, bool)
+    )
+
+    launch = facts.launch()
+
+    assert (launch.registers - launch.work.uniform).tolist() == [47, 47]
+
+
 def test_a_unit_with_more_work_groups_than_others_has_more_of_the_cache():
     """133 of them run at once on 132 units: the one unit with two does not halve the bandwidth of all."""
     reads = Work(1e3, 1 << 20, shared_bytes=40_000)
