@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from gpucomp.codegen.llvm.ir import pieces
 from gpucomp.codegen.llvm.ir.types import I1, I64, PTR, Number, Type, spell
 from gpucomp.ir.size import Size
 from gpucomp.kernel.run_sizes import MAGIC, SHIFT, SIZE, RunSize
@@ -419,11 +420,16 @@ class Code:
         self.emit(f"call void @llvm.masked.scatter.{value.type.suffix}.v{value.type.lanes}p0({inner})")
 
     def masked_load(self, address: Value, type: Type, mask: Value) -> Value:
+        """The lanes of ``mask``; the others are zero."""
+        if count := self._first(mask):
+            return pieces.loaded(address, type, count)
         inner = f"ptr {address.text}, i32 {max(type.bits // 8, 1)}, {mask.type} {mask.text}, {type} zeroinitializer"
         return self.let(f"call {type} @llvm.masked.load.{type.suffix}.p0({inner})", type)
 
     def masked_store(self, value: Value, address: Value, mask: Value) -> None:
         """Stores the lanes of ``mask``.
+
+        Without AVX-512 the first lanes are stored in pieces: see ``gpucomp.codegen.llvm.ir.pieces``.
 
         Works around a fault of LLVM 22 for AVX-512: if it knows that a mask has one lane, it turns a masked store of
         truncated integers into a store of a whole 32-bit integer, four bytes instead of one or two. A constant mask
@@ -436,6 +442,9 @@ class Code:
                 self.extract(value, lane), self.gep(address, lane, value.type.scalar), max(value.type.bits // 8, 1)
             )
             return
+        if count := self._first(mask):
+            pieces.store(value, address, count)
+            return
         if self.native_scale and value.type.bits < 32 and not mask.text.startswith("<"):
             mask = self._hidden(mask)
         inner = (
@@ -443,6 +452,10 @@ class Code:
             f"{mask.type} {mask.text}"
         )
         self.emit(f"call void @llvm.masked.store.{value.type.suffix}.p0({inner})")
+
+    def _first(self, mask: Value) -> int:
+        """How many lanes ``mask`` has, if these are known to be the first ones and pieces are faster than a mask, otherwise 0."""
+        return 0 if self.native_scale else pieces.first_lanes(mask.text)
 
     def _hidden(self, mask: Value) -> Value:
         """``mask`` as a value that LLVM knows nothing of."""
