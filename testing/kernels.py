@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -302,6 +303,27 @@ def into_part(kernel: Kernel[K], axis: int, before: int, after: int) -> Kernel[K
     params = list(kernel.params)
     params[first.target] = TensorType(params[first.target].dtype, tuple(shape))
     return replace(kernel, params=tuple(params), stores=(replace(first, index=tuple(index)), *kernel.stores[1:]))
+
+
+def channels_first(kernel: Kernel[K]) -> Kernel[K]:
+    """``depthwise`` or a pool with images and results [N, C, H, W]; weights stay as they are."""
+    turned = {
+        k
+        for k, type in enumerate(kernel.params)
+        if len(type.shape) == 4 and (isinstance(kernel.body, Window) or k != 1)
+    }
+
+    def moved(source: int, place: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(place[d] for d in (0, 3, 1, 2)) if source in turned else tuple(place)
+
+    def first(expr: Expr) -> Expr:
+        return transform(
+            expr, lambda e: load(e.source, moved(e.source, e.index), e.dtype) if isinstance(e, Load) else None
+        )
+
+    params = tuple(TensorType(type.dtype, moved(k, type.shape)) for k, type in enumerate(kernel.params))
+    stores = tuple(Store(s.target, moved(s.target, s.index), first(s.value)) for s in kernel.stores)
+    return replace(kernel, params=params, body=kernel.body.mapped(first), stores=stores)
 
 
 def depthwise(

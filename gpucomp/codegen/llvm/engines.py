@@ -21,8 +21,9 @@ from gpucomp.codegen.llvm.loops.scatter import emit_scatter
 from gpucomp.codegen.llvm.vnni import pairs
 from gpucomp.codegen.llvm.vnni import space as vnni
 from gpucomp.codegen.llvm.vnni.emit import emit_vnni
-from gpucomp.codegen.llvm.windows import bytes_emit, emit
+from gpucomp.codegen.llvm.windows import bytes_emit, emit, planes_emit
 from gpucomp.codegen.llvm.windows import bytes_space as byte_windows
+from gpucomp.codegen.llvm.windows import planes_space as planes
 from gpucomp.codegen.llvm.windows import space as windows
 from gpucomp.codegen.llvm.winograd import space as winograd
 from gpucomp.codegen.llvm.winograd.emit import emit_winograd
@@ -46,6 +47,10 @@ BYTE_WINDOWS = Family(
     byte_windows.default,
     engine="bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows, any_size=True,
 )
+PLANES_OF_LOOPS = Family(
+    "loops", Loops, planes.PlanesSchedule, planes.problem, planes.objections, nothing, geometry, planes.default,
+    engine="planes", accepts=planes_emit.accepts, emit=planes_emit.emit_planes, any_size=True,
+)
 POOL = Family(
     "pool", Window, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
     emit=emit_pool, any_size=True,
@@ -53,6 +58,10 @@ POOL = Family(
 WINDOWS_OF_POOL = Family(
     "pool", Window, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
     engine="windows", accepts=emit.accepts, emit=emit.emit_windows, any_size=True,
+)
+PLANES_OF_POOL = Family(
+    "pool", Window, planes.PlanesSchedule, planes.problem, planes.objections, nothing, geometry, planes.default,
+    engine="planes", accepts=planes_emit.accepts, emit=planes_emit.emit_planes, any_size=True,
 )
 ROWWISE = Family(
     "rowwise", Rowwise, loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
@@ -111,12 +120,12 @@ DEPTH_FIRST = Family(
 # Engines of each kind of body in order of preference; the last accepts every kernel of its kind. Those with an ``estimate`` are
 # compared by it: ``gpucomp.schedule.choose._estimated``.
 ENGINES: dict[type, tuple[Family, ...]] = {
-    Loops: (BYTE_WINDOWS, WINDOWS_OF_LOOPS, ELEMENTWISE),
+    Loops: (BYTE_WINDOWS, WINDOWS_OF_LOOPS, PLANES_OF_LOOPS, ELEMENTWISE),
     Contraction: (AMX, VNNI, PAIRS, WINOGRAD, REGISTER_BLOCKS),
     Rowwise: (ROWWISE,),  # softmax, norms, reductions
     Scan: (SCAN,),
     Scatter: (SCATTER,),
-    Window: (WINDOWS_OF_POOL, POOL),
+    Window: (WINDOWS_OF_POOL, PLANES_OF_POOL, POOL),
     Attention: (DECODE, ATTENTION),
     FusedLayers: (DEPTH_FIRST,),
 }

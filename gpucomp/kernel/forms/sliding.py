@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,8 +132,8 @@ def _sliding(
         return Refusal("the innermost axis is not a channel of the image")
     if any(_steps(kernel, image, channel)):
         return Refusal("channels are not contiguous in memory, or several outputs share a channel")
-    slides = [_slide(image, tap, domain) for tap in taps]
-    if None in slides:
+    slides = [slide_of(image, tap, domain) for tap in taps]
+    if any(s is None or s.out is channel for s in slides):
         return Refusal("the window does not slide over one axis of the image")
     y, x = slides if len(slides) == 2 else (Slide(None, None), slides[0])
     assert y is not None
@@ -142,7 +143,7 @@ def _sliding(
         return Refusal("two window axes slide along one output axis")
     for slide, name in ((y, "place_y"), (x, "place_x")):
         place = var(name, slide.reach(slide.outputs))
-        image = _on_places(image, slide, place)
+        image = moved_to(image, slide, place)
         if {v for v in (slide.out, slide.tap) if v} & image.free:
             return Refusal("the image is not read at the sum of an output's place and a tap's place")
     lead = tuple(v for v in domain[:-1] if v not in used)
@@ -156,14 +157,15 @@ def _steps(kernel: Kernel, value: Expr, channel: Var) -> list[Load]:
     return [ld for ld, step in zip(moving, steps, strict=True) if not is_one(step)]
 
 
-def _slide(image: Expr, tap: Var, domain: tuple[Var, ...]) -> Slide | None:
+def slide_of(image: Expr, tap: Var, domain: Sequence[Var]) -> Slide | None:
+    """How the window moves along the axis of the image that ``tap`` moves along; ``None`` if no output moves along it alone."""
     for ld in loads(image):
         for position in ld.index:
             if tap not in position.free:
                 continue
             _, terms = linear(position)
             along = [v for v in domain if v in terms]
-            if tap not in terms or len(along) > 1 or domain[-1] in along:
+            if tap not in terms or len(along) > 1:
                 return None
             stride, dilation = (terms[along[0]] if along else 0), terms[tap]
             if isinstance(stride, Size) or isinstance(dilation, Size) or stride < 0 or dilation < 1:
@@ -173,7 +175,7 @@ def _slide(image: Expr, tap: Var, domain: tuple[Var, ...]) -> Slide | None:
     return None
 
 
-def _on_places(image: Expr, slide: Slide, place: Var) -> Expr:
+def moved_to(image: Expr, slide: Slide, place: Var) -> Expr:
     """``image`` with every ``k * (out * stride + tap * dilation)`` replaced by ``k * place``."""
     known: dict[Expr, Expr] = {}
     for node in walk(image):

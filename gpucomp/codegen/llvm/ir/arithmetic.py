@@ -366,6 +366,28 @@ def apply(fn: str, dtype: DType, args: Sequence[Value]) -> Value:
     return round_to(result, dtype) if fn in ROUNDS else result
 
 
+def reduced(fn: str, dtype: DType, values: Sequence[Value]) -> Value:
+    """``fn`` of all of ``values``, where their order does not matter.
+
+    Extremes keep a NaN. The greater of two is one instruction, which gives its second operand if either is NaN: that keeps
+    the NaN of the first value. For the others one comparison looks at two of them.
+    """
+    total, *others = values
+    if fn not in {"max", "min"} or not dtype.is_float or len(others) < 2:
+        for value in others:
+            total = apply(fn, dtype, [total, value])
+        return total
+    code, unordered = total.code, None
+    for value in others:
+        total = code.select((value > total) if fn == "max" else (value < total), value, total)
+    for first, second in zip(others[::2], [*others[1::2], others[-1]], strict=False):
+        either = first.compare("uno", second)
+        unordered = either if unordered is None else unordered | either
+    assert unordered is not None
+    bits = f"i{total.type.bits}"
+    return code.select(unordered, -1, total.bitcast(bits)).bitcast(total.type.scalar)  # all bits set are a NaN
+
+
 def constant(code: Code, value: Number | Size, dtype: DType, lanes: int = 0) -> Value:
     """A literal of ``dtype``, rounded to it."""
     if isinstance(value, Size):

@@ -35,6 +35,22 @@ def strided_load(code: Code, address: Value, type: Type, stride: int, mask: Valu
     return result
 
 
+def parted(code: Code, vectors: Sequence[Value], stride: int) -> list[Value]:
+    """For each start below ``stride``: every ``stride``-th element, of as many contiguous vectors, from it on."""
+    lanes, found = vectors[0].type.lanes, []
+    for start in range(stride):
+        result, places = vectors[0], [start + lane * stride for lane in range(lanes)]
+        for number in range(1, stride):
+            order = []
+            for lane, place in enumerate(places):
+                earlier = place if number == 1 else lane  # the first shuffle sees the first vector as it was
+                own = place // lanes
+                order.append(lanes + place % lanes if own == number else earlier if own < number else 0)
+            result = code.shuffle(result, vectors[number], order)
+        found.append(result)
+    return found
+
+
 def transposed(code: Code, rows: Sequence[Value]) -> list[Value]:
     """The columns of a block whose ``rows`` are vectors; both counts are powers of two.
 

@@ -23,7 +23,7 @@ from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lane_index, lower
 from gpucomp.device.target import Target
-from gpucomp.expr.core import REDUCTIONS, Call, Const, Expr, Load, Select, Var, call, hole, identity_of, var
+from gpucomp.expr.core import REDUCTIONS, Const, Expr, Load, Select, Var, call, hole, identity_of, var
 from gpucomp.expr.simplify import linear
 from gpucomp.ir.extremes import largest, smallest
 from gpucomp.ir.size import Size, bounds, hint, is_zero
@@ -31,6 +31,7 @@ from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.example import example_of, has_sizes
 from gpucomp.kernel.forms.convolution import conjuncts
+from gpucomp.kernel.forms.planes import limits_of
 from gpucomp.kernel.forms.sliding import Slide, Sliding, depthwise_of, pooling_of
 from gpucomp.kernel.source import Emitted
 from gpucomp.refusal import Refusal, required
@@ -90,29 +91,11 @@ def framed(found: Sliding, image: Expr) -> Windows | Refusal:
         if names == {"place_y"}:
             rows = part if rows is None else call("and", rows, part)
             continue
-        limits = _limits(part)
+        limits = limits_of(part)
         if names != {"place_x"} or limits is None:
             return Refusal("the padding is not a frame around the image")
         low, high = largest(low, limits[0]), smallest(high, limits[1])
     return Windows(found, image.then, rows, (low, largest(low, high)))
-
-
-def _limits(part: Expr) -> tuple[Any, Any] | None:
-    """The integers, from .. to (exclusive), for which a comparison of one variable holds."""
-    match part:
-        case Call(fn="le" | "lt" as fn, args=(a, b)):
-            constant, terms = linear(b - a)
-        case _:
-            return None
-    if len(terms) != 1 or not isinstance(next(iter(terms)), Var):
-        return None
-    (factor,) = terms.values()
-    if isinstance(factor, Size):
-        return None
-    rest = constant - (fn == "lt")  # factor * place + rest >= 0
-    if factor > 0:
-        return -(rest // factor), 1 << 62
-    return -(1 << 62), rest // -factor + 1
 
 
 def slide(outputs: int, taps: int, stride: int, dilation: int) -> Slide:
