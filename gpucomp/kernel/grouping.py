@@ -41,6 +41,7 @@ from gpucomp.expr.simplify import simplify
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Sizes, Value
 from gpucomp.ir.size import hint, is_one, is_zero, same, same_shape
 from gpucomp.ir.types import I8, I32, STRING, U8
+from gpucomp.kernel.images import MANY_ELEMENTS, has_taps, is_depthwise, mirrored, scattered
 from gpucomp.kernel.recognise_scatter import scatter_of
 from gpucomp.lazy_dataclass import dataclass
 
@@ -51,9 +52,7 @@ MAX_DEPTH = 8  # nested inlined producers: index maps grow with each level
 MAX_PLACE = 60  # nodes of the index expressions of a store
 MAX_MEMBERS = 240  # nodes of all members of a kernel: limits the depth of the expressions that later code walks
 FEW_CHOICES = 8  # ``Select`` nodes of a kernel: each further one may double the text of its branches
-MANY_ELEMENTS = 4096  # from this size, joined parts that are read repeatedly are stored, at the cost of a launch
 MANY_QUOTIENTS = 16  # elements that read each of some quotients: from here on these are stored, see ``Policy.divides``
-SOME_CHANNELS = 8  # fewer are gathered as they are, such as the three of a photo
 MANY_CODES = 4096  # from this size, codes that are read repeatedly are stored, at the cost of a launch
 MANY_COLUMNS = 256  # from this number of columns, several tiles of a product read the left operand
 EXPENSIVE = frozenset(
@@ -457,7 +456,8 @@ class Grouping:
             return f"{value.op} gathers from several places"
         if hint(value.type.size) >= MANY_ELEMENTS and any(map(_reads_again, readers)) and self._puts_together(value):
             return "cheaper to store than to select between its parts again for each tap or column"
-        if not self.policy.gathers and (_scattered(value) or _mirrored(value)) and any(map(_has_taps, readers)):
+        apart = (scattered(value) and not all(self._stays_first(value, r) for r in readers)) or mirrored(value)
+        if not self.policy.gathers and apart and any(map(has_taps, readers)):
             return "cheaper to store than to gather again for each tap"
         if not footprint.computes:
             return "" if len(readers) <= 4 else "read by many"
@@ -480,6 +480,28 @@ class Grouping:
             if footprint.expensive and self._rereads(result):
                 return "cheaper to store than to compute again"
         return ""
+
+    def _stays_first(self, value: Value, reader: Node) -> bool:
+        """Whether ``reader`` is a depthwise convolution of the transposed ``value`` whose result is transposed back.
+
+        Its kernel then reads rows of the image and writes rows of the result: they are contiguous with channels first.
+        """
+        if (
+            value.op is not ops.Transpose
+            or not is_depthwise(reader)
+            or not value.type.dtype.is_float
+            or value.type.rank > 4
+        ):
+            return False
+        result = reader[0]
+        while result not in self.is_output and len(readers := self.consumers.get(result, [])) == 1:
+            (node,) = readers
+            if node.op is ops.Transpose:
+                return all(value.attrs["perm"][axis] == d for d, axis in enumerate(node.attrs["perm"]))
+            if node.op.push is not None or len(node.types) > 1 or on_host(node) or self.reduces(node[0]):
+                return False
+            result = node[0]
+        return False
 
     def _puts_together(self, value: Value) -> bool:
         """Whether ``value`` contains a Concat: each element then selects from its parts (a detector's Focus stem)."""
@@ -525,25 +547,6 @@ def _is_read_once(value: Value, reader: Node) -> bool:
         return False
     (result,) = reader.values
     return is_one(result.shape[-1]) and same(result.type.size * value.shape[-1], value.type.size)
-
-
-def _has_taps(reader: Node) -> bool:
-    return reader.op is ops.Conv and math.prod(reader.inputs[1].shape[:-2]) > 1
-
-
-def _scattered(value: Value) -> bool:
-    """Whether elements that are neighbours in an image of some channels lie apart in what ``value`` transposes."""
-    if value.op is not ops.Transpose:
-        return False
-    channels, size = hint(value.shape[-1]), hint(value.type.size)
-    return value.attrs["perm"][-1] != value.type.rank - 1 and channels >= SOME_CHANNELS and size >= MANY_ELEMENTS
-
-
-def _mirrored(value: Value) -> bool:
-    """Whether some of ``value`` is what lies inside once more, as ``reflect``, ``edge`` and ``wrap`` continue an image."""
-    while value.op in (ops.Transpose, ops.Reshape):
-        value = value.inputs[0]
-    return value.op is ops.Pad and value.attrs.get("mode", "constant") != "constant"
 
 
 def _quantizes(value: Value) -> bool:

@@ -191,6 +191,22 @@ def test_an_image_of_channels_first_is_stored_before_taps_read_it_on_a_processor
 
 
 @pytest.mark.parametrize(
+    ("back", "group", "kernels"),
+    [((0, 3, 1, 2), 12, 1), ((0, 3, 2, 1), 12, 2), (None, 12, 2), ((0, 3, 1, 2), 6, 2)],
+    ids=["depthwise", "turned otherwise", "left channels last", "of groups"],
+)
+def test_a_depthwise_convolution_between_images_of_channels_first_reads_them_as_they_are(rng, back, group, kernels):
+    x = tensor("x", 1, 12, 21, 21)
+    last = ops.Transpose(x, perm=(0, 2, 3, 1))
+    attrs = CONV | {"pads": (1, 1, 1, 1), "group": group}
+    result = ops.Relu(ops.Conv(last, weight(rng, 3, 3, 12 // group, 12), **attrs))
+    graph = Graph((x,), (result if back is None else ops.Transpose(result, perm=back),))
+
+    assert len(check(graph, rng, Policy(gathers=False))) == kernels
+    assert len(check(graph, rng, Policy(gathers=True))) == 1
+
+
+@pytest.mark.parametrize(
     ("mode", "taps", "gathers", "kernels"),
     [
         ("reflect", 3, False, 2),
