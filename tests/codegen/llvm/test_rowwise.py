@@ -158,3 +158,43 @@ def test_statistics_of_rows_that_are_stored(rows: int, cols: int, second: str) -
 
     for got, wanted in zip(found, expected(kernel, [x]), strict=True):
         assert_matches(got, wanted, terms=8)
+
+
+def across_columns(op: str, rows: int, cols: int, lanes: int, *, centred: bool = False) -> Kernel:
+    """``op`` over the middle axis; with ``centred`` also the sum of the squares of what its elements differ from it by."""
+    (i, j), (c,) = axes_of((rows, lanes)), axes_of((cols,))
+    total, squares = hole("s0", F32), hole("s1", F32)
+    element = load(0, (i, c, j), F32)
+    statistics = [Statistic(total, op, element), Statistic(squares, "sum", (element - total) * (element - total))]
+    out = TensorType(F32, (rows, lanes))
+    body = Rowwise((i, j), (c,), tuple(statistics[: 1 + centred]), row_stores=frozenset(range(1 + centred)))
+    stores = tuple(Store(1 + k, (i, j), s.hole) for k, s in enumerate(statistics[: 1 + centred]))
+    params = (TensorType(F32, (rows, cols, lanes)), *[out] * len(stores))
+    return Kernel("reduce", params, len(stores), body, stores)
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("lanes", [WIDEST // 2 + 1, 4 * WIDEST, 9 * WIDEST + 3, 1003])
+@pytest.mark.parametrize("cols", [1, 3, 4, 11])
+def test_rows_in_the_lanes_take_a_cache_line_and_some_columns_at_a_time(cols: int, lanes: int, centred: bool) -> None:
+    kernel = across_columns("max", 2, cols, lanes, centred=centred)
+    x = np.random.default_rng(0).standard_normal(kernel.params[0].shape).astype(np.float32)
+
+    found = run_kernel(kernel, [x])
+
+    for actual, wanted in zip(found, expected(kernel, [x]), strict=True):
+        assert_matches(actual, wanted, terms=cols)
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_an_extreme_of_columns_keeps_each_nan(op: str) -> None:
+    cols = 7
+    kernel = across_columns(op, 1, cols, 4 * WIDEST + 1)
+    x = np.random.default_rng(0).standard_normal(kernel.params[0].shape).astype(np.float32)
+    for column in range(cols):
+        x[0, column, 3 * column] = -np.nan if column % 2 else np.nan
+
+    (found, *_) = run_kernel(kernel, [x])
+
+    np.testing.assert_array_equal(found, expected(kernel, [x])[0])
+    assert np.isnan(found).sum() == cols

@@ -6,11 +6,12 @@ Lanes run over columns, or over rows if rows are contiguous.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir import arithmetic, storage
-from gpucomp.codegen.llvm.ir.builder import Value
+from gpucomp.codegen.llvm.ir.builder import Slot, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue, Printer
 from gpucomp.codegen.llvm.ir.types import Type
 from gpucomp.codegen.llvm.loops.nest import (
@@ -38,6 +39,9 @@ from gpucomp.kernel.forms.totals import at_least_one, by_reciprocals, powers_of_
 from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
+SHORT = 24  # most operations of statistics that are written several times
+COLUMNS = 4  # that are added in one step: of a maximum, two share the comparison that finds NaN
+FAR = 1000  # lanes of a row: beyond, columns are pages apart, and four at once take up to a third longer than two
 KEPT_ELEMENTS = 65_536  # most elements of a row that are kept on the stack: 256 KiB
 
 
@@ -273,6 +277,87 @@ class _Columns:
         self.work.store(self.later, self.elements, self.width, mask)
 
 
+class _Side:
+    """Rows in the lanes: one vector of them, or a cache line at a time. Several columns are added in one step."""
+
+    def __init__(self, work: _Rows, lanes: Var | None, width: int) -> None:
+        self.work, self.lanes, self.width = work, lanes, width
+        axes = [*work.rows, *work.cols]
+        self.programs = [work.program([s.value], axes, work.holes[:i]) for i, s in enumerate(work.statistics)]
+        self.elements = _store_program(work, work.stores, axes)
+        self.once = _store_program(work, work.row_stores, work.rows)
+        self.together, self.columns = 1, 1
+        if lanes is not None and operations([s.value for s in work.statistics]) <= SHORT:
+            line = LINE // (width * max((s.hole.dtype.nbytes for s in work.statistics), default=LINE))
+            self.together = max(1, min(work.schedule["copies"], line, int(hint(lanes.extent)) // width))
+            self.columns = COLUMNS if hint(lanes.extent) <= FAR else 2
+
+    def row(self, vectors: Sequence[tuple[Value, Value | None]]) -> None:
+        """The statistics and the stores of the rows that each of ``vectors`` begins with, in the lanes of its mask."""
+        work, bound = self.work, self.work.bound
+        known: list[dict[Hole, Value]] = [{} for _ in vectors]
+
+        def select(number: int) -> Value | None:
+            at, mask = vectors[number]
+            if self.lanes is not None:
+                bound[self.lanes] = lane_index(at, self.width)
+            bound.update(known[number])
+            return mask
+
+        for stat, program in zip(work.statistics, self.programs, strict=True):
+            totals = self._totals(stat, program, len(vectors), select)
+            for holes, total in zip(known, totals, strict=True):
+                holes[stat.hole] = total.get()
+        for number in range(len(vectors)):
+            mask = select(number)
+            if work.row_stores:
+                work.store(work.row_stores, self.once, self.width, mask)
+        if work.stores and not work.empty:
+            with work.entry.nested(work.cols, bound):
+                for number in range(len(vectors)):
+                    work.store(work.stores, self.elements, self.width, select(number))
+
+    def _totals(
+        self, stat: Statistic, program: Program, count: int, select: Callable[[int], Value | None]
+    ) -> list[Slot]:
+        """One statistic of ``count`` vectors of rows."""
+        work, code, dtype = self.work, self.work.code, stat.hole.dtype
+        totals = [code.slot(Type(storage.register_scalar(dtype), self.width)) for _ in range(count)]
+        for total in totals:
+            total.set(work.identity(stat, self.width))
+        if work.empty or not work.cols:
+            return self._added(totals, stat, program, select, [None]) if not work.empty else totals
+        *outer, inner = work.cols
+        several = inner.extent - inner.extent % self.columns
+        with work.entry.nested(outer, work.bound):
+            with code.loop(0, several, self.columns) as column:
+                self._added(totals, stat, program, select, [column + k for k in range(self.columns)])
+            if not is_zero(inner.extent - several):
+                with code.loop(several, inner.extent) as column:
+                    self._added(totals, stat, program, select, [column])
+        return totals
+
+    def _added(
+        self,
+        totals: list[Slot],
+        stat: Statistic,
+        program: Program,
+        select: Callable[[int], Value | None],
+        columns: Sequence[Value | None],
+    ) -> list[Slot]:
+        """``totals`` after some of the columns were added to each."""
+        work, dtype = self.work, stat.hole.dtype
+        for number, total in enumerate(totals):
+            mask = select(number)
+            values = [total.get()]
+            for column in columns:
+                if column is not None:
+                    work.bound[work.cols[-1]] = column
+                values.append(work.entry.printer(program, work.bound, self.width, mask).lanes(program.results[0]))
+            total.set(arithmetic.reduced(REDUCTIONS[stat.op], dtype, values))
+        return totals
+
+
 def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
     """Lanes run over a row axis, or there are none; columns are loops."""
     entry, code, bound = work.entry, work.code, work.bound
@@ -281,41 +366,31 @@ def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
     extent = lanes.extent if lanes is not None else 1
     columns = float(math.prod(hint(axis.extent) for axis in work.cols))
     tasks = cut(outer, extent, width, work.schedule["tasks"], operations(work.exprs) * columns / max(width, 1))
-    programs = [
-        work.program([s.value], [*work.rows, *work.cols], work.holes[:i]) for i, s in enumerate(work.statistics)
-    ]
-    elements = _store_program(work, work.stores, [*work.rows, *work.cols])
-    once = _store_program(work, work.row_stores, work.rows)
+    side = _Side(work, lanes, width)
 
-    def row(at: Value, mask: Value | None) -> None:
-        if lanes is not None:
-            bound[lanes] = lane_index(at, width)
-        for stat, program in zip(work.statistics, programs, strict=True):
-            dtype = stat.hole.dtype
-            total = code.slot(Type(storage.register_scalar(dtype), width))
-            total.set(work.identity(stat, width))
-            if not work.empty:
-                with entry.nested(work.cols, bound):
-                    value = entry.printer(program, bound, width, mask).lanes(program.results[0])
-                    total.set(arithmetic.apply(REDUCTIONS[stat.op], dtype, [total.get(), value]))
-            bound[stat.hole] = total.get()
-        if work.row_stores:
-            work.store(work.row_stores, once, width, mask)
-        if work.stores and not work.empty:
-            with entry.nested(work.cols, bound):
-                work.store(work.stores, elements, width, mask)
+    def wide(start: Value | int, stop: Value | int) -> None:
+        """A few vectors at a time as long as there are so many, then one at a time."""
+        together = side.together * width
+        if side.together > 1:
+            first = start if isinstance(start, Value) else code.integer(start)
+            last = stop if isinstance(stop, Value) else code.integer(stop)
+            start = first + (last - first).integer_op("udiv", together) * together
+            with code.loop(first, start, together) as at:
+                side.row([(at + k * width, None) for k in range(side.together)])
+            start = start if start.text.startswith("%") else int(start.text)
+        entry.chunks(start, stop, width, lambda at, mask: side.row([(at, mask)]), extent)
 
     with code.loop(entry.first, entry.last) as task:
         parts = entry.decompose(task, [*(a.extent for a in tasks.axes), tasks.blocks])
         bound.update(zip(tasks.axes, parts, strict=False))
         with entry.nested(tasks.inner, bound):
             if lanes is None:
-                row(code.integer(0), None)
+                side.row([(code.integer(0), None)])
             elif is_one(tasks.blocks):
-                entry.chunks(0, extent, width, row, extent)
+                wide(0, extent)
             else:
                 start = parts[-1] * tasks.block
-                entry.chunks(start, code.minimum(start + tasks.block, extent), width, row, extent)
+                wide(start, code.minimum(start + tasks.block, extent))
     return tasks.count
 
 

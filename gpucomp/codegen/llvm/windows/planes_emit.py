@@ -43,6 +43,8 @@ BAND_BYTES = 16 << 10  # of lines, which stay in the first cache
 MOST_BYTES = 128 << 10  # of the stack, if the window reaches over many rows
 FEWEST = 4  # results of a row that are worth a vector
 
+Element = Callable[[Value, int, Value | None], Value]  # of columns of the image: the first, their distance, the mask
+
 
 @dataclass(frozen=True)
 class Band:
@@ -240,9 +242,7 @@ class _Emitter:
         self.bound[self.found.place_x] = Affine(column, step)
         return self.entry.printer(self.image, self.bound, self.lanes, mask).lanes(self.image.results[0])
 
-    def _columns(
-        self, line: Value, x: Value, value: Callable[[Value, int, Value | None], Value], *, combine: bool = False
-    ) -> None:
+    def _columns(self, line: Value, x: Value, value: Element, *, combine: bool = False) -> None:
         """Writes ``value(column, step of lanes, mask)`` of the image's columns that results from ``x`` on read to ``line``.
 
         With ``combine`` the line's own values are operands too.
@@ -266,8 +266,8 @@ class _Emitter:
 
         if not self.band.several and not isinstance(high - low, Size):
             whole, left = divmod(high - low, lanes * stride)
-            with nullcontext() if not whole else code.loop(0, whole * lanes, lanes) as step:
-                if whole:
+            if whole:
+                with code.loop(0, whole * lanes, lanes) as step:
                     put(step, None)
             if left:
                 put(code.integer(whole * lanes), left)
@@ -288,7 +288,7 @@ class _Emitter:
         place = column.integer_op("urem", stride) * self.band.part + column.integer_op("udiv", stride)
         return self.code.gep(line, place, self.scalar)
 
-    def _parts(self, at: Value, left: Any, value: Callable[[Value, int, Value | None], Value]) -> Sequence[Value]:
+    def _parts(self, at: Value, left: Any, value: Element) -> Sequence[Value]:
         """A vector for each part of a line: of the columns from ``at`` on, of which ``left`` exist (``None``: all)."""
         lanes, stride = self.lanes, self.found.x.stride
         near = stride <= min(NEAR, lanes)
@@ -298,19 +298,19 @@ class _Emitter:
             count = None if left is None else left - j * lanes if near else (left - j + stride - 1) // stride
             if isinstance(left, Value) and not near:
                 count = (left + (stride - 1 - j)).integer_op("udiv", stride)
-            vectors.append(self._vector(count, lambda mask, at=at + start, step=step: value(at, step, mask)))
+            vectors.append(self._vector(at + start, step, count, value))
         return parted(self.code, vectors, stride) if near else vectors
 
-    def _vector(self, count: Any, value: Callable[[Value | None], Value]) -> Value:
-        """``value`` in the first ``count`` lanes, and padding in the others."""
+    def _vector(self, at: Value, step: int, count: Any, value: Element) -> Value:
+        """``value`` of the columns from ``at`` on, ``step`` apart, in the first ``count`` lanes, and padding in the others."""
         code, lanes = self.code, self.lanes
         rest = self.halo if self.halo is not None else code.const(0, Type(self.scalar, lanes))
         if isinstance(count, int) and count <= 0:
             return rest
         if count is None or (isinstance(count, int) and count >= lanes):
-            return value(None)
+            return value(at, step, None)
         mask = self.entry.prefix_mask(count, lanes) if isinstance(count, int) else self.entry.first_lanes(count, lanes)
-        return code.select(mask, value(mask), rest)
+        return code.select(mask, value(at, step, mask), rest)
 
     # results
 
