@@ -28,7 +28,15 @@ from gpucomp.targets.llvm_build import Build
 # them faster (measured with AVX2; vnni and bytes have the nests of pairs and windows; Winograd's algorithm takes 0.99 to 1.01 of
 # the time with AVX-512, AVX2 and SSE4). Copies, pools, reductions and fused layers are 3 to 20 % faster with it.
 ADDRESSED = frozenset(
-    {"contraction", "contraction/pairs", "contraction/vnni", "contraction/winograd", "loops/windows", "loops/bytes"}
+    {
+        "contraction",
+        "contraction/pairs",
+        "contraction/vnni",
+        "contraction/winograd",
+        "loops/windows",
+        "loops/planes",
+        "loops/bytes",
+    }
 )
 # Engines whose inner loops have the same instructions without LLVM's passes for loops and invariants, but for a few that compute
 # addresses (AVX-512, AVX2, SSE4): these passes take a quarter to two fifths of the compilation of such a kernel. Those with
