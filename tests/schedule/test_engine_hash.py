@@ -63,6 +63,7 @@ def stale(package, families, changed):
             {"rowwise", "attention", "attention/decode", "contraction"},
         ),  # a product of few is rows of sums
         ("codegen/llvm/windows/bytes_emit.py", {"loops/bytes"}),
+        ("codegen/llvm/windows/planes_emit.py", {"loops/planes", "pool/planes"}),
         ("codegen/llvm/windows/emit.py", {"loops/windows", "pool/windows", "loops/bytes", "fused_layers"}),
         ("codegen/llvm/loops/space.py", {"loops", "pool", "rowwise", "scan", "scatter"}),
         ("codegen/llvm/ir/arithmetic.py", {family.title for family in CPU.values()}),
