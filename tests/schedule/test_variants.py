@@ -231,7 +231,7 @@ def framed(samples):
 
 
 def test_rows_that_only_some_sizes_read_in_place_are_copied_at_all(monkeypatch):
-    monkeypatch.setattr(grouping, "_mirrored", lambda value: False)  # else the mirrored signal is stored before
+    monkeypatch.setattr(grouping, "mirrored", lambda value: False)  # else the mirrored signal is stored before
     alone, open_one = framed(703), framed(gpucomp.Dim("samples", 192, 703))
     (of_frames,) = [kernel for kernel in alone.plan.kernels if kernel.family == "contraction"]
     of_any = [kernel for kernel in open_one.contents().plan.kernels if kernel.family == "contraction"]
