@@ -301,7 +301,8 @@ class _Side:
             at, mask = vectors[number]
             if self.lanes is not None:
                 bound[self.lanes] = lane_index(at, self.width)
-            bound.update(known[number])
+            for name, value in known[number].items():
+                bound[name] = value
             return mask
 
         for stat, program in zip(work.statistics, self.programs, strict=True):
