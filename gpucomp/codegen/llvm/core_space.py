@@ -12,6 +12,8 @@ from gpucomp.device.lockstep import array, either, gcd, least, lockstep, most
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 
+COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow", "sin", "cos", "tan"})  # functions of many instructions
+
 
 class VectorSchedule(Tunables):
     """Base of the schedules of engines that also write scalar code."""

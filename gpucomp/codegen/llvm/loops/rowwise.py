@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpucomp.codegen.llvm.core_space import LINE
+from gpucomp.codegen.llvm.core_space import COSTLY, LINE
 from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Slot, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue, Printer
@@ -28,7 +28,6 @@ from gpucomp.codegen.llvm.loops.nest import (
     operations,
     vector_score,
 )
-from gpucomp.codegen.llvm.loops.space import COSTLY
 from gpucomp.device.target import Target
 from gpucomp.expr.core import REDUCTIONS, Call, Expr, Hole, Var, hole, identity_of, substitute, walk
 from gpucomp.expr.lower import Operand

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from gpucomp.codegen.llvm.core_space import VectorSchedule
+from gpucomp.codegen.llvm.core_space import COSTLY, VectorSchedule
 from gpucomp.device.limits import Limits
 from gpucomp.expr.core import Call, Expr, walk
 from gpucomp.kernel import Kernel, Rowwise
@@ -35,7 +35,6 @@ class RowwiseProblem(Sizes):
     costly: int  # as of ``LoopsProblem``
 
 
-COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow", "sin", "cos", "tan"})
 ABREAST = 2  # registers that a value may have
 
 
