@@ -28,7 +28,7 @@ entry:
   %s47 = alloca <4 x float>
   %size1.at = getelementptr i64, ptr %sizes, i64 1
   %size1 = load i64, ptr %size1.at, !invariant.load !{}
-  %s162 = alloca <4 x float>
+  %s135 = alloca <4 x float>
   %v6 = mul i64 %first, 16
   %v7 = mul i64 %last, 4
   %v8 = add i64 %v6, %v7
@@ -69,7 +69,7 @@ entry:
   %v37 = icmp slt i64 0, %size0
   br i1 %v37, label %l38.body, label %l38.end
 l38.body:
-  %l38.i = phi i64 [ 0, %entry ], [ %l38.next, %l161.end ]
+  %l38.i = phi i64 [ 0, %entry ], [ %l38.next, %l134.end ]
   %v39 = icmp eq i64 %l38.i, 0
   %v40 = sub i64 %size0, %l38.i
   %v41 = call i64 @llvm.smin.i64(i64 %v40, i64 16)
@@ -137,224 +137,197 @@ l46.end:
   %v89 = fcmp oeq <4 x float> %v88, splat (float 0xFFF0000000000000)
   %v90 = select <4 x i1> %v89, <4 x float> splat (float 0x0000000000000000), <4 x float> %v88
   %v91 = fsub <4 x float> %v42, %v90
-  %v92 = fcmp olt <4 x float> %v91, splat (float 0xC05A000000000000)
-  %v93 = select <4 x i1> %v92, <4 x float> splat (float 0x0000000000000000), <4 x float> %v91
-  %v94 = fcmp ogt <4 x float> %v93, splat (float 0x4056400000000000)
-  %v95 = select <4 x i1> %v94, <4 x float> splat (float 0x4056400000000000), <4 x float> %v93
-  %v96 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v95, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
-  %v97 = fsub <4 x float> %v96, splat (float 0x4168000000000000)
-  %v98 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v97, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v95)
-  %v99 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v97, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v98)
-  %v100 = fmul <4 x float> %v99, %v99
-  %v101 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F2A12A420000000), <4 x float> %v99, <4 x float> splat (float 0x3F56D49200000000))
-  %v102 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v101, <4 x float> %v99, <4 x float> splat (float 0x3F81110E00000000))
-  %v103 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v102, <4 x float> %v99, <4 x float> splat (float 0x3FA5554E40000000))
-  %v104 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v103, <4 x float> %v99, <4 x float> splat (float 0x3FC5555560000000))
-  %v105 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v104, <4 x float> %v99, <4 x float> splat (float 0x3FE0000000000000))
-  %v106 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v100, <4 x float> %v105, <4 x float> %v99)
-  %v107 = bitcast <4 x float> splat (float 0x4168000000000000) to <4 x i32>
-  %v108 = bitcast <4 x float> %v96 to <4 x i32>
-  %v109 = sub <4 x i32> %v108, %v107
-  %v110 = ashr <4 x i32> %v109, splat (i32 1)
-  %v111 = fadd <4 x float> %v106, splat (float 0x3FF0000000000000)
-  %v112 = add <4 x i32> %v110, splat (i32 127)
-  %v113 = shl <4 x i32> %v112, splat (i32 23)
-  %v114 = bitcast <4 x i32> %v113 to <4 x float>
-  %v115 = fmul <4 x float> %v111, %v114
-  %v116 = sub <4 x i32> %v109, %v110
-  %v117 = add <4 x i32> %v116, splat (i32 127)
-  %v118 = shl <4 x i32> %v117, splat (i32 23)
-  %v119 = bitcast <4 x i32> %v118 to <4 x float>
-  %v120 = fmul <4 x float> %v115, %v119
-  %v121 = select <4 x i1> %v92, <4 x float> splat (float 0x0000000000000000), <4 x float> %v120
-  %v122 = load <4 x float>, ptr %s5
-  %v123 = fmul <4 x float> %v122, %v121
-  store <4 x float> %v123, ptr %s5
-  br i1 %v45, label %l124.body, label %l124.end
-l124.body:
-  %l124.i = phi i64 [ 0, %l46.end ], [ %l124.next, %l124.body ]
-  %v125 = mul i64 %l124.i, 4
-  %v126 = getelementptr float, ptr %s3, i64 %v125
-  %v127 = load <4 x float>, ptr %v126, align 4
-  %v128 = fsub <4 x float> %v127, %v90
-  %v129 = fcmp olt <4 x float> %v128, splat (float 0xC05A000000000000)
-  %v130 = select <4 x i1> %v129, <4 x float> splat (float 0x0000000000000000), <4 x float> %v128
-  %v131 = fcmp ogt <4 x float> %v130, splat (float 0x4056400000000000)
-  %v132 = select <4 x i1> %v131, <4 x float> splat (float 0x4056400000000000), <4 x float> %v130
-  %v133 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v132, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
-  %v134 = fsub <4 x float> %v133, splat (float 0x4168000000000000)
-  %v135 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v134, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v132)
-  %v136 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v134, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v135)
-  %v137 = fmul <4 x float> %v136, %v136
-  %v138 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F2A12A420000000), <4 x float> %v136, <4 x float> splat (float 0x3F56D49200000000))
-  %v139 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v138, <4 x float> %v136, <4 x float> splat (float 0x3F81110E00000000))
-  %v140 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v139, <4 x float> %v136, <4 x float> splat (float 0x3FA5554E40000000))
-  %v141 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v140, <4 x float> %v136, <4 x float> splat (float 0x3FC5555560000000))
-  %v142 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v141, <4 x float> %v136, <4 x float> splat (float 0x3FE0000000000000))
-  %v143 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v137, <4 x float> %v142, <4 x float> %v136)
-  %v144 = bitcast <4 x float> %v133 to <4 x i32>
-  %v145 = sub <4 x i32> %v144, %v107
-  %v146 = ashr <4 x i32> %v145, splat (i32 1)
-  %v147 = fadd <4 x float> %v143, splat (float 0x3FF0000000000000)
-  %v148 = add <4 x i32> %v146, splat (i32 127)
-  %v149 = shl <4 x i32> %v148, splat (i32 23)
-  %v150 = bitcast <4 x i32> %v149 to <4 x float>
-  %v151 = fmul <4 x float> %v147, %v150
-  %v152 = sub <4 x i32> %v145, %v146
-  %v153 = add <4 x i32> %v152, splat (i32 127)
-  %v154 = shl <4 x i32> %v153, splat (i32 23)
-  %v155 = bitcast <4 x i32> %v154 to <4 x float>
-  %v156 = fmul <4 x float> %v151, %v155
-  %v157 = select <4 x i1> %v129, <4 x float> splat (float 0x0000000000000000), <4 x float> %v156
-  store <4 x float> %v157, ptr %v126, align 4
-  %v158 = load <4 x float>, ptr %s5
-  %v159 = fadd <4 x float> %v158, %v157
-  store <4 x float> %v159, ptr %s5
-  %l124.next = add nuw nsw i64 %l124.i, 1
-  %v160 = icmp slt i64 %l124.next, %v41
-  br i1 %v160, label %l124.body, label %l124.end
-l124.end:
-  br i1 true, label %l161.body, label %l161.end
-l161.body:
-  %l161.i = phi i64 [ 0, %l124.end ], [ %l161.next, %l213.end ]
-  %v163 = mul i64 %l161.i, 4
-  store <4 x float> splat (float 0x0000000000000000), ptr %s162
-  %v164 = xor i1 %v39, true
-  br i1 %v164, label %w165.then, label %w165.end
-w165.then:
-  %v166 = getelementptr float, ptr %s2, i64 %v163
-  %v167 = load <4 x float>, ptr %v166, align 4
-  %v168 = fmul <4 x float> %v167, %v121
-  store <4 x float> %v168, ptr %s162
-  br label %w165.end
-w165.end:
-  %v169 = mul i64 %first, %size1
-  %v170 = mul i64 %l38.i, 4
-  %v171 = add i64 %v169, %v170
-  %v172 = getelementptr float, ptr %p2, i64 %v171
-  %v173 = getelementptr float, ptr %v172, i64 %l161.i
-  %v174 = urem i64 %v41, 4
-  %v175 = sub i64 %v41, %v174
-  %v176 = icmp slt i64 0, %v175
-  br i1 %v176, label %l177.body, label %l177.end
-l177.body:
-  %l177.i = phi i64 [ 0, %w165.end ], [ %l177.next, %l177.body ]
-  %v178 = mul i64 %l177.i, 4
-  %v179 = getelementptr float, ptr %s3, i64 %v178
-  %v180 = load <4 x float>, ptr %v179, align 4
-  %v181 = getelementptr float, ptr %v173, i64 %v178
-  %v182 = load float, ptr %v181
-  %v183 = insertelement <4 x float> poison, float %v182, i32 0
-  %v184 = shufflevector <4 x float> %v183, <4 x float> poison, <4 x i32> zeroinitializer
-  %v185 = load <4 x float>, ptr %s162
-  %v186 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v184, <4 x float> %v180, <4 x float> %v185)
-  store <4 x float> %v186, ptr %s162
+  %v92 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v91, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000FE0000000))
+  %v93 = fsub <4 x float> %v92, splat (float 0x4168000FE0000000)
+  %v94 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v93, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v91)
+  %v95 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v93, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v94)
+  %v96 = bitcast <4 x float> %v92 to <4 x i32>
+  %v97 = shl <4 x i32> %v96, splat (i32 23)
+  %v98 = bitcast <4 x i32> %v97 to <4 x float>
+  %v99 = fcmp uge <4 x float> %v91, splat (float 0xC055D58A00000000)
+  %v100 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F56D10FC0000000), <4 x float> %v95, <4 x float> splat (float 0x3F8120B620000000))
+  %v101 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v100, <4 x float> %v95, <4 x float> splat (float 0x3FA55551A0000000))
+  %v102 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v101, <4 x float> %v95, <4 x float> splat (float 0x3FC5554DE0000000))
+  %v103 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v102, <4 x float> %v95, <4 x float> splat (float 0x3FE0000000000000))
+  %v104 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v103, <4 x float> %v95, <4 x float> splat (float 0x3FF0000000000000))
+  %v105 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v104, <4 x float> %v95, <4 x float> splat (float 0x3FF0000000000000))
+  %v106 = fmul <4 x float> %v105, %v98
+  %v107 = select <4 x i1> %v99, <4 x float> %v106, <4 x float> splat (float 0x0000000000000000)
+  %v108 = load <4 x float>, ptr %s5
+  %v109 = fmul <4 x float> %v108, %v107
+  store <4 x float> %v109, ptr %s5
+  br i1 %v45, label %l110.body, label %l110.end
+l110.body:
+  %l110.i = phi i64 [ 0, %l46.end ], [ %l110.next, %l110.body ]
+  %v111 = mul i64 %l110.i, 4
+  %v112 = getelementptr float, ptr %s3, i64 %v111
+  %v113 = load <4 x float>, ptr %v112, align 4
+  %v114 = fsub <4 x float> %v113, %v90
+  %v115 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v114, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000FE0000000))
+  %v116 = fsub <4 x float> %v115, splat (float 0x4168000FE0000000)
+  %v117 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v116, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v114)
+  %v118 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v116, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v117)
+  %v119 = bitcast <4 x float> %v115 to <4 x i32>
+  %v120 = shl <4 x i32> %v119, splat (i32 23)
+  %v121 = bitcast <4 x i32> %v120 to <4 x float>
+  %v122 = fcmp uge <4 x float> %v114, splat (float 0xC055D58A00000000)
+  %v123 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F56D10FC0000000), <4 x float> %v118, <4 x float> splat (float 0x3F8120B620000000))
+  %v124 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v123, <4 x float> %v118, <4 x float> splat (float 0x3FA55551A0000000))
+  %v125 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v124, <4 x float> %v118, <4 x float> splat (float 0x3FC5554DE0000000))
+  %v126 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v125, <4 x float> %v118, <4 x float> splat (float 0x3FE0000000000000))
+  %v127 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v126, <4 x float> %v118, <4 x float> splat (float 0x3FF0000000000000))
+  %v128 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v127, <4 x float> %v118, <4 x float> splat (float 0x3FF0000000000000))
+  %v129 = fmul <4 x float> %v128, %v121
+  %v130 = select <4 x i1> %v122, <4 x float> %v129, <4 x float> splat (float 0x0000000000000000)
+  store <4 x float> %v130, ptr %v112, align 4
+  %v131 = load <4 x float>, ptr %s5
+  %v132 = fadd <4 x float> %v131, %v130
+  store <4 x float> %v132, ptr %s5
+  %l110.next = add nuw nsw i64 %l110.i, 1
+  %v133 = icmp slt i64 %l110.next, %v41
+  br i1 %v133, label %l110.body, label %l110.end
+l110.end:
+  br i1 true, label %l134.body, label %l134.end
+l134.body:
+  %l134.i = phi i64 [ 0, %l110.end ], [ %l134.next, %l186.end ]
+  %v136 = mul i64 %l134.i, 4
+  store <4 x float> splat (float 0x0000000000000000), ptr %s135
+  %v137 = xor i1 %v39, true
+  br i1 %v137, label %w138.then, label %w138.end
+w138.then:
+  %v139 = getelementptr float, ptr %s2, i64 %v136
+  %v140 = load <4 x float>, ptr %v139, align 4
+  %v141 = fmul <4 x float> %v140, %v107
+  store <4 x float> %v141, ptr %s135
+  br label %w138.end
+w138.end:
+  %v142 = mul i64 %first, %size1
+  %v143 = mul i64 %l38.i, 4
+  %v144 = add i64 %v142, %v143
+  %v145 = getelementptr float, ptr %p2, i64 %v144
+  %v146 = getelementptr float, ptr %v145, i64 %l134.i
+  %v147 = urem i64 %v41, 4
+  %v148 = sub i64 %v41, %v147
+  %v149 = icmp slt i64 0, %v148
+  br i1 %v149, label %l150.body, label %l150.end
+l150.body:
+  %l150.i = phi i64 [ 0, %w138.end ], [ %l150.next, %l150.body ]
+  %v151 = mul i64 %l150.i, 4
+  %v152 = getelementptr float, ptr %s3, i64 %v151
+  %v153 = load <4 x float>, ptr %v152, align 4
+  %v154 = getelementptr float, ptr %v146, i64 %v151
+  %v155 = load float, ptr %v154
+  %v156 = insertelement <4 x float> poison, float %v155, i32 0
+  %v157 = shufflevector <4 x float> %v156, <4 x float> poison, <4 x i32> zeroinitializer
+  %v158 = load <4 x float>, ptr %s135
+  %v159 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v157, <4 x float> %v153, <4 x float> %v158)
+  store <4 x float> %v159, ptr %s135
   call void asm sideeffect "", "~{memory}"()
-  %v187 = getelementptr float, ptr %v179, i64 4
-  %v188 = load <4 x float>, ptr %v187, align 4
-  %v189 = getelementptr float, ptr %v181, i64 4
-  %v190 = load float, ptr %v189
-  %v191 = insertelement <4 x float> poison, float %v190, i32 0
-  %v192 = shufflevector <4 x float> %v191, <4 x float> poison, <4 x i32> zeroinitializer
-  %v193 = load <4 x float>, ptr %s162
-  %v194 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v192, <4 x float> %v188, <4 x float> %v193)
-  store <4 x float> %v194, ptr %s162
+  %v160 = getelementptr float, ptr %v152, i64 4
+  %v161 = load <4 x float>, ptr %v160, align 4
+  %v162 = getelementptr float, ptr %v154, i64 4
+  %v163 = load float, ptr %v162
+  %v164 = insertelement <4 x float> poison, float %v163, i32 0
+  %v165 = shufflevector <4 x float> %v164, <4 x float> poison, <4 x i32> zeroinitializer
+  %v166 = load <4 x float>, ptr %s135
+  %v167 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v165, <4 x float> %v161, <4 x float> %v166)
+  store <4 x float> %v167, ptr %s135
   call void asm sideeffect "", "~{memory}"()
-  %v195 = getelementptr float, ptr %v179, i64 8
-  %v196 = load <4 x float>, ptr %v195, align 4
-  %v197 = getelementptr float, ptr %v181, i64 8
-  %v198 = load float, ptr %v197
-  %v199 = insertelement <4 x float> poison, float %v198, i32 0
-  %v200 = shufflevector <4 x float> %v199, <4 x float> poison, <4 x i32> zeroinitializer
-  %v201 = load <4 x float>, ptr %s162
-  %v202 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v200, <4 x float> %v196, <4 x float> %v201)
-  store <4 x float> %v202, ptr %s162
+  %v168 = getelementptr float, ptr %v152, i64 8
+  %v169 = load <4 x float>, ptr %v168, align 4
+  %v170 = getelementptr float, ptr %v154, i64 8
+  %v171 = load float, ptr %v170
+  %v172 = insertelement <4 x float> poison, float %v171, i32 0
+  %v173 = shufflevector <4 x float> %v172, <4 x float> poison, <4 x i32> zeroinitializer
+  %v174 = load <4 x float>, ptr %s135
+  %v175 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v173, <4 x float> %v169, <4 x float> %v174)
+  store <4 x float> %v175, ptr %s135
   call void asm sideeffect "", "~{memory}"()
-  %v203 = getelementptr float, ptr %v179, i64 12
-  %v204 = load <4 x float>, ptr %v203, align 4
-  %v205 = getelementptr float, ptr %v181, i64 12
-  %v206 = load float, ptr %v205
-  %v207 = insertelement <4 x float> poison, float %v206, i32 0
-  %v208 = shufflevector <4 x float> %v207, <4 x float> poison, <4 x i32> zeroinitializer
-  %v209 = load <4 x float>, ptr %s162
-  %v210 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v208, <4 x float> %v204, <4 x float> %v209)
-  store <4 x float> %v210, ptr %s162
-  %l177.next = add nuw nsw i64 %l177.i, 4
-  %v211 = icmp slt i64 %l177.next, %v175
-  br i1 %v211, label %l177.body, label %l177.end
-l177.end:
-  %v212 = icmp slt i64 %v175, %v41
-  br i1 %v212, label %l213.body, label %l213.end
-l213.body:
-  %l213.i = phi i64 [ %v175, %l177.end ], [ %l213.next, %l213.body ]
-  %v214 = mul i64 %l213.i, 4
-  %v215 = getelementptr float, ptr %s3, i64 %v214
-  %v216 = load <4 x float>, ptr %v215, align 4
-  %v217 = getelementptr float, ptr %v173, i64 %v214
-  %v218 = load float, ptr %v217
-  %v219 = insertelement <4 x float> poison, float %v218, i32 0
-  %v220 = shufflevector <4 x float> %v219, <4 x float> poison, <4 x i32> zeroinitializer
-  %v221 = load <4 x float>, ptr %s162
-  %v222 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v220, <4 x float> %v216, <4 x float> %v221)
-  store <4 x float> %v222, ptr %s162
-  %l213.next = add nuw nsw i64 %l213.i, 1
-  %v223 = icmp slt i64 %l213.next, %v41
-  br i1 %v223, label %l213.body, label %l213.end
-l213.end:
-  %v224 = load <4 x float>, ptr %s162
-  %v225 = getelementptr float, ptr %s2, i64 %v163
-  store <4 x float> %v224, ptr %v225, align 4
-  %l161.next = add nuw nsw i64 %l161.i, 1
-  %v226 = icmp slt i64 %l161.next, 4
-  br i1 %v226, label %l161.body, label %l161.end
-l161.end:
+  %v176 = getelementptr float, ptr %v152, i64 12
+  %v177 = load <4 x float>, ptr %v176, align 4
+  %v178 = getelementptr float, ptr %v154, i64 12
+  %v179 = load float, ptr %v178
+  %v180 = insertelement <4 x float> poison, float %v179, i32 0
+  %v181 = shufflevector <4 x float> %v180, <4 x float> poison, <4 x i32> zeroinitializer
+  %v182 = load <4 x float>, ptr %s135
+  %v183 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v181, <4 x float> %v177, <4 x float> %v182)
+  store <4 x float> %v183, ptr %s135
+  %l150.next = add nuw nsw i64 %l150.i, 4
+  %v184 = icmp slt i64 %l150.next, %v148
+  br i1 %v184, label %l150.body, label %l150.end
+l150.end:
+  %v185 = icmp slt i64 %v148, %v41
+  br i1 %v185, label %l186.body, label %l186.end
+l186.body:
+  %l186.i = phi i64 [ %v148, %l150.end ], [ %l186.next, %l186.body ]
+  %v187 = mul i64 %l186.i, 4
+  %v188 = getelementptr float, ptr %s3, i64 %v187
+  %v189 = load <4 x float>, ptr %v188, align 4
+  %v190 = getelementptr float, ptr %v146, i64 %v187
+  %v191 = load float, ptr %v190
+  %v192 = insertelement <4 x float> poison, float %v191, i32 0
+  %v193 = shufflevector <4 x float> %v192, <4 x float> poison, <4 x i32> zeroinitializer
+  %v194 = load <4 x float>, ptr %s135
+  %v195 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v193, <4 x float> %v189, <4 x float> %v194)
+  store <4 x float> %v195, ptr %s135
+  %l186.next = add nuw nsw i64 %l186.i, 1
+  %v196 = icmp slt i64 %l186.next, %v41
+  br i1 %v196, label %l186.body, label %l186.end
+l186.end:
+  %v197 = load <4 x float>, ptr %s135
+  %v198 = getelementptr float, ptr %s2, i64 %v136
+  store <4 x float> %v197, ptr %v198, align 4
+  %l134.next = add nuw nsw i64 %l134.i, 1
+  %v199 = icmp slt i64 %l134.next, 4
+  br i1 %v199, label %l134.body, label %l134.end
+l134.end:
   %l38.next = add nuw nsw i64 %l38.i, 16
-  %v227 = icmp slt i64 %l38.next, %size0
-  br i1 %v227, label %l38.body, label %l38.end
+  %v200 = icmp slt i64 %l38.next, %size0
+  br i1 %v200, label %l38.body, label %l38.end
 l38.end:
-  %v228 = load <4 x float>, ptr %s5
-  %v229 = fdiv <4 x float> splat (float 0x3FF0000000000000), %v228
-  %v230 = load <4 x float>, ptr %s2, align 4
-  %v231 = fmul <4 x float> %v230, %v229
-  %v232 = getelementptr float, ptr %s2, i64 4
-  %v233 = load <4 x float>, ptr %v232, align 4
-  %v234 = fmul <4 x float> %v233, %v229
-  %v235 = getelementptr float, ptr %s2, i64 8
-  %v236 = load <4 x float>, ptr %v235, align 4
-  %v237 = fmul <4 x float> %v236, %v229
-  %v238 = getelementptr float, ptr %s2, i64 12
-  %v239 = load <4 x float>, ptr %v238, align 4
-  %v240 = fmul <4 x float> %v239, %v229
-  %v241 = shufflevector <4 x float> %v231, <4 x float> %v237, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v242 = shufflevector <4 x float> %v231, <4 x float> %v237, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  %v243 = shufflevector <4 x float> %v234, <4 x float> %v240, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v244 = shufflevector <4 x float> %v234, <4 x float> %v240, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  %v245 = shufflevector <4 x float> %v241, <4 x float> %v243, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v246 = shufflevector <4 x float> %v241, <4 x float> %v243, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  %v247 = shufflevector <4 x float> %v242, <4 x float> %v244, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
-  %v248 = shufflevector <4 x float> %v242, <4 x float> %v244, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
-  store <4 x float> %v245, ptr %s3, align 4
-  %v249 = getelementptr float, ptr %s3, i64 4
-  store <4 x float> %v246, ptr %v249, align 4
-  %v250 = getelementptr float, ptr %s3, i64 8
-  store <4 x float> %v247, ptr %v250, align 4
-  %v251 = getelementptr float, ptr %s3, i64 12
-  store <4 x float> %v248, ptr %v251, align 4
-  br i1 true, label %l252.body, label %l252.end
-l252.body:
-  %l252.i = phi i64 [ 0, %l38.end ], [ %l252.next, %l252.body ]
-  %v253 = mul i64 %l252.i, 4
-  %v254 = getelementptr float, ptr %s3, i64 %v253
-  %v255 = load <4 x float>, ptr %v254, align 4
-  %v256 = add i64 %last, %l252.i
-  %v257 = mul i64 %v256, 4
-  %v258 = add i64 %v6, %v257
-  %v259 = getelementptr float, ptr %p3, i64 %v258
-  store <4 x float> %v255, ptr %v259, align 4
-  %l252.next = add nuw nsw i64 %l252.i, 1
-  %v260 = icmp slt i64 %l252.next, 4
-  br i1 %v260, label %l252.body, label %l252.end
-l252.end:
+  %v201 = load <4 x float>, ptr %s5
+  %v202 = fdiv <4 x float> splat (float 0x3FF0000000000000), %v201
+  %v203 = load <4 x float>, ptr %s2, align 4
+  %v204 = fmul <4 x float> %v203, %v202
+  %v205 = getelementptr float, ptr %s2, i64 4
+  %v206 = load <4 x float>, ptr %v205, align 4
+  %v207 = fmul <4 x float> %v206, %v202
+  %v208 = getelementptr float, ptr %s2, i64 8
+  %v209 = load <4 x float>, ptr %v208, align 4
+  %v210 = fmul <4 x float> %v209, %v202
+  %v211 = getelementptr float, ptr %s2, i64 12
+  %v212 = load <4 x float>, ptr %v211, align 4
+  %v213 = fmul <4 x float> %v212, %v202
+  %v214 = shufflevector <4 x float> %v204, <4 x float> %v210, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v215 = shufflevector <4 x float> %v204, <4 x float> %v210, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  %v216 = shufflevector <4 x float> %v207, <4 x float> %v213, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v217 = shufflevector <4 x float> %v207, <4 x float> %v213, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  %v218 = shufflevector <4 x float> %v214, <4 x float> %v216, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v219 = shufflevector <4 x float> %v214, <4 x float> %v216, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  %v220 = shufflevector <4 x float> %v215, <4 x float> %v217, <4 x i32> <i32 0, i32 4, i32 1, i32 5>
+  %v221 = shufflevector <4 x float> %v215, <4 x float> %v217, <4 x i32> <i32 2, i32 6, i32 3, i32 7>
+  store <4 x float> %v218, ptr %s3, align 4
+  %v222 = getelementptr float, ptr %s3, i64 4
+  store <4 x float> %v219, ptr %v222, align 4
+  %v223 = getelementptr float, ptr %s3, i64 8
+  store <4 x float> %v220, ptr %v223, align 4
+  %v224 = getelementptr float, ptr %s3, i64 12
+  store <4 x float> %v221, ptr %v224, align 4
+  br i1 true, label %l225.body, label %l225.end
+l225.body:
+  %l225.i = phi i64 [ 0, %l38.end ], [ %l225.next, %l225.body ]
+  %v226 = mul i64 %l225.i, 4
+  %v227 = getelementptr float, ptr %s3, i64 %v226
+  %v228 = load <4 x float>, ptr %v227, align 4
+  %v229 = add i64 %last, %l225.i
+  %v230 = mul i64 %v229, 4
+  %v231 = add i64 %v6, %v230
+  %v232 = getelementptr float, ptr %p3, i64 %v231
+  store <4 x float> %v228, ptr %v232, align 4
+  %l225.next = add nuw nsw i64 %l225.i, 1
+  %v233 = icmp slt i64 %l225.next, 4
+  br i1 %v233, label %l225.body, label %l225.end
+l225.end:
   ret void
 }
 

@@ -39,10 +39,10 @@ entry:
   %s50 = alloca <4 x float>
   %s93 = alloca <4 x float>
   %s94 = alloca <4 x float>
-  %s211 = alloca <4 x float>
-  %s241 = alloca i1
-  %s261 = alloca float
-  %s262 = alloca float
+  %s178 = alloca <4 x float>
+  %s208 = alloca i1
+  %s228 = alloca float
+  %s229 = alloca float
   %v6 = icmp slt i64 %first, %last
   br i1 %v6, label %l7.body, label %l7.end
 l7.body:
@@ -79,7 +79,7 @@ w26.then:
   %v32 = icmp slt i64 %v22, %v31
   br i1 %v32, label %l33.body, label %l33.end
 l33.body:
-  %l33.i = phi i64 [ %v22, %w26.then ], [ %l33.next, %l217.end ]
+  %l33.i = phi i64 [ %v22, %w26.then ], [ %l33.next, %l184.end ]
   br i1 true, label %l34.body, label %l34.end
 l34.body:
   %l34.i = phi i64 [ 0, %l33.body ], [ %l34.next, %l36.end ]
@@ -178,295 +178,248 @@ l97.end:
   %v107 = load <4 x float>, ptr %s93
   %v108 = shufflevector <4 x float> %v107, <4 x float> %v107, <2 x i32> <i32 0, i32 1>
   %v109 = shufflevector <4 x float> %v107, <4 x float> %v107, <2 x i32> <i32 2, i32 3>
-  %v110 = fcmp ogt <2 x float> %v108, %v109
-  %v111 = fcmp uno <2 x float> %v108, %v108
-  %v112 = select <2 x i1> %v110, <2 x float> %v108, <2 x float> %v109
-  %v113 = select <2 x i1> %v111, <2 x float> %v108, <2 x float> %v112
-  %v114 = shufflevector <2 x float> %v113, <2 x float> %v113, <1 x i32> <i32 0>
-  %v115 = shufflevector <2 x float> %v113, <2 x float> %v113, <1 x i32> <i32 1>
-  %v116 = fcmp ogt <1 x float> %v114, %v115
-  %v117 = fcmp uno <1 x float> %v114, %v114
-  %v118 = select <1 x i1> %v116, <1 x float> %v114, <1 x float> %v115
-  %v119 = select <1 x i1> %v117, <1 x float> %v114, <1 x float> %v118
-  %v120 = extractelement <1 x float> %v119, i32 0
-  store float %v120, ptr %s4
-  %v121 = fcmp oeq float %v120, 0xFFF0000000000000
-  %v122 = select i1 %v121, float 0x0000000000000000, float %v120
-  %v123 = fsub float %v92, %v122
-  %v124 = insertelement <4 x float> poison, float %v123, i32 0
-  %v125 = shufflevector <4 x float> %v124, <4 x float> poison, <4 x i32> zeroinitializer
-  %v126 = fcmp olt <4 x float> %v125, splat (float 0xC05A000000000000)
-  %v127 = select <4 x i1> %v126, <4 x float> splat (float 0x0000000000000000), <4 x float> %v125
-  %v128 = fcmp ogt <4 x float> %v127, splat (float 0x4056400000000000)
-  %v129 = select <4 x i1> %v128, <4 x float> splat (float 0x4056400000000000), <4 x float> %v127
-  %v130 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v129, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
-  %v131 = fsub <4 x float> %v130, splat (float 0x4168000000000000)
-  %v132 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v131, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v129)
-  %v133 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v131, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v132)
-  %v134 = fmul <4 x float> %v133, %v133
-  %v135 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F2A12A420000000), <4 x float> %v133, <4 x float> splat (float 0x3F56D49200000000))
-  %v136 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v135, <4 x float> %v133, <4 x float> splat (float 0x3F81110E00000000))
-  %v137 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v136, <4 x float> %v133, <4 x float> splat (float 0x3FA5554E40000000))
-  %v138 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v137, <4 x float> %v133, <4 x float> splat (float 0x3FC5555560000000))
-  %v139 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v138, <4 x float> %v133, <4 x float> splat (float 0x3FE0000000000000))
-  %v140 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v134, <4 x float> %v139, <4 x float> %v133)
-  %v141 = bitcast <4 x float> splat (float 0x4168000000000000) to <4 x i32>
-  %v142 = bitcast <4 x float> %v130 to <4 x i32>
-  %v143 = sub <4 x i32> %v142, %v141
-  %v144 = ashr <4 x i32> %v143, splat (i32 1)
-  %v145 = fadd <4 x float> %v140, splat (float 0x3FF0000000000000)
-  %v146 = add <4 x i32> %v144, splat (i32 127)
-  %v147 = shl <4 x i32> %v146, splat (i32 23)
-  %v148 = bitcast <4 x i32> %v147 to <4 x float>
-  %v149 = fmul <4 x float> %v145, %v148
-  %v150 = sub <4 x i32> %v143, %v144
-  %v151 = add <4 x i32> %v150, splat (i32 127)
-  %v152 = shl <4 x i32> %v151, splat (i32 23)
-  %v153 = bitcast <4 x i32> %v152 to <4 x float>
-  %v154 = fmul <4 x float> %v149, %v153
-  %v155 = select <4 x i1> %v126, <4 x float> splat (float 0x0000000000000000), <4 x float> %v154
-  %v156 = extractelement <4 x float> %v155, i32 0
+  %v110 = call nsz <2 x float> @llvm.maximum.v2f32(<2 x float> %v108, <2 x float> %v109)
+  %v111 = shufflevector <2 x float> %v110, <2 x float> %v110, <1 x i32> <i32 0>
+  %v112 = shufflevector <2 x float> %v110, <2 x float> %v110, <1 x i32> <i32 1>
+  %v113 = call nsz <1 x float> @llvm.maximum.v1f32(<1 x float> %v111, <1 x float> %v112)
+  %v114 = extractelement <1 x float> %v113, i32 0
+  store float %v114, ptr %s4
+  %v115 = fcmp oeq float %v114, 0xFFF0000000000000
+  %v116 = select i1 %v115, float 0x0000000000000000, float %v114
+  %v117 = fsub float %v92, %v116
+  %v118 = insertelement <4 x float> poison, float %v117, i32 0
+  %v119 = shufflevector <4 x float> %v118, <4 x float> poison, <4 x i32> zeroinitializer
+  %v120 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v119, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000FE0000000))
+  %v121 = fsub <4 x float> %v120, splat (float 0x4168000FE0000000)
+  %v122 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v121, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v119)
+  %v123 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v121, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v122)
+  %v124 = bitcast <4 x float> %v120 to <4 x i32>
+  %v125 = shl <4 x i32> %v124, splat (i32 23)
+  %v126 = bitcast <4 x i32> %v125 to <4 x float>
+  %v127 = fcmp uge <4 x float> %v119, splat (float 0xC055D58A00000000)
+  %v128 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F56D10FC0000000), <4 x float> %v123, <4 x float> splat (float 0x3F8120B620000000))
+  %v129 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v128, <4 x float> %v123, <4 x float> splat (float 0x3FA55551A0000000))
+  %v130 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v129, <4 x float> %v123, <4 x float> splat (float 0x3FC5554DE0000000))
+  %v131 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v130, <4 x float> %v123, <4 x float> splat (float 0x3FE0000000000000))
+  %v132 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v131, <4 x float> %v123, <4 x float> splat (float 0x3FF0000000000000))
+  %v133 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v132, <4 x float> %v123, <4 x float> splat (float 0x3FF0000000000000))
+  %v134 = fmul <4 x float> %v133, %v126
+  %v135 = select <4 x i1> %v127, <4 x float> %v134, <4 x float> splat (float 0x0000000000000000)
+  %v136 = extractelement <4 x float> %v135, i32 0
   store <4 x float> splat (float 0x0000000000000000), ptr %s94
-  br i1 true, label %l157.body, label %l157.end
-l157.body:
-  %l157.i = phi i64 [ 0, %l97.end ], [ %l157.next, %l157.body ]
-  %v158 = add i64 %l33.i, %l157.i
-  %v159 = getelementptr float, ptr %s3, i64 %l157.i
-  %v160 = load <4 x float>, ptr %v159, align 4
-  %v161 = insertelement <4 x float> poison, float %v122, i32 0
-  %v162 = shufflevector <4 x float> %v161, <4 x float> poison, <4 x i32> zeroinitializer
-  %v163 = fsub <4 x float> %v160, %v162
-  %v164 = fcmp olt <4 x float> %v163, splat (float 0xC05A000000000000)
-  %v165 = select <4 x i1> %v164, <4 x float> splat (float 0x0000000000000000), <4 x float> %v163
-  %v166 = fcmp ogt <4 x float> %v165, splat (float 0x4056400000000000)
-  %v167 = select <4 x i1> %v166, <4 x float> splat (float 0x4056400000000000), <4 x float> %v165
-  %v168 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v167, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
-  %v169 = fsub <4 x float> %v168, splat (float 0x4168000000000000)
-  %v170 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v169, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v167)
-  %v171 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v169, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v170)
-  %v172 = fmul <4 x float> %v171, %v171
-  %v173 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F2A12A420000000), <4 x float> %v171, <4 x float> splat (float 0x3F56D49200000000))
-  %v174 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v173, <4 x float> %v171, <4 x float> splat (float 0x3F81110E00000000))
-  %v175 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v174, <4 x float> %v171, <4 x float> splat (float 0x3FA5554E40000000))
-  %v176 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v175, <4 x float> %v171, <4 x float> splat (float 0x3FC5555560000000))
-  %v177 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v176, <4 x float> %v171, <4 x float> splat (float 0x3FE0000000000000))
-  %v178 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v172, <4 x float> %v177, <4 x float> %v171)
-  %v179 = bitcast <4 x float> %v168 to <4 x i32>
-  %v180 = sub <4 x i32> %v179, %v141
-  %v181 = ashr <4 x i32> %v180, splat (i32 1)
-  %v182 = fadd <4 x float> %v178, splat (float 0x3FF0000000000000)
-  %v183 = add <4 x i32> %v181, splat (i32 127)
-  %v184 = shl <4 x i32> %v183, splat (i32 23)
-  %v185 = bitcast <4 x i32> %v184 to <4 x float>
-  %v186 = fmul <4 x float> %v182, %v185
-  %v187 = sub <4 x i32> %v180, %v181
-  %v188 = add <4 x i32> %v187, splat (i32 127)
-  %v189 = shl <4 x i32> %v188, splat (i32 23)
-  %v190 = bitcast <4 x i32> %v189 to <4 x float>
-  %v191 = fmul <4 x float> %v186, %v190
-  %v192 = select <4 x i1> %v164, <4 x float> splat (float 0x0000000000000000), <4 x float> %v191
-  store <4 x float> %v192, ptr %v159, align 4
-  %v193 = load <4 x float>, ptr %s94
-  %v194 = fadd <4 x float> %v193, %v192
-  store <4 x float> %v194, ptr %s94
-  %l157.next = add nuw nsw i64 %l157.i, 4
-  %v195 = icmp slt i64 %l157.next, 16
-  br i1 %v195, label %l157.body, label %l157.end
-l157.end:
-  %v196 = load float, ptr %s5
-  %v197 = fmul float %v196, %v156
-  %v198 = load <4 x float>, ptr %s94
-  %v199 = shufflevector <4 x float> %v198, <4 x float> %v198, <2 x i32> <i32 0, i32 1>
-  %v200 = shufflevector <4 x float> %v198, <4 x float> %v198, <2 x i32> <i32 2, i32 3>
-  %v201 = fadd contract <2 x float> %v199, %v200
-  %v202 = shufflevector <2 x float> %v201, <2 x float> %v201, <1 x i32> <i32 0>
-  %v203 = shufflevector <2 x float> %v201, <2 x float> %v201, <1 x i32> <i32 1>
-  %v204 = fadd contract <1 x float> %v202, %v203
-  %v205 = extractelement <1 x float> %v204, i32 0
-  %v206 = fadd float %v197, %v205
-  store float %v206, ptr %s5
-  %v207 = load <4 x float>, ptr %s2, align 4
-  %v208 = insertelement <4 x float> poison, float %v156, i32 0
-  %v209 = shufflevector <4 x float> %v208, <4 x float> poison, <4 x i32> zeroinitializer
-  %v210 = fmul <4 x float> %v207, %v209
-  store <4 x float> %v210, ptr %s2, align 4
-  %v212 = load <4 x float>, ptr %s2, align 4
-  store <4 x float> %v212, ptr %s211
-  %v213 = icmp eq i64 0, 0
-  %v214 = add i64 %l33.i, 16
-  %v215 = icmp slt i64 %v214, %v31
-  %v216 = and i1 %v213, %v215
-  br i1 true, label %l217.body, label %l217.end
-l217.body:
-  %l217.i = phi i64 [ 0, %l157.end ], [ %l217.next, %w218.end ]
-  br i1 %v216, label %w218.then, label %w218.end
-w218.then:
-  %v219 = add i64 %l33.i, %l217.i
-  %v220 = add i64 %v219, 16
-  %v221 = mul i64 %v11, %size4
-  %v222 = mul i64 %v220, 4
-  %v223 = add i64 %v221, %v222
-  %v224 = mul i64 %v223, 4
-  %v225 = getelementptr i8, ptr %p1, i64 %v224
-  call void @llvm.prefetch.p0(ptr %v225, i32 0, i32 2, i32 1)
-  br label %w218.end
-w218.end:
-  %v226 = add i64 %l33.i, %l217.i
-  %v227 = mul i64 %v11, %size4
-  %v228 = mul i64 %v226, 4
-  %v229 = add i64 %v227, %v228
-  %v230 = getelementptr float, ptr %p2, i64 %v229
-  %v231 = load <4 x float>, ptr %v230, align 4
-  %v232 = getelementptr float, ptr %s3, i64 %l217.i
-  %v233 = load float, ptr %v232
-  %v234 = insertelement <4 x float> poison, float %v233, i32 0
-  %v235 = shufflevector <4 x float> %v234, <4 x float> poison, <4 x i32> zeroinitializer
-  %v236 = load <4 x float>, ptr %s211
-  %v237 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v235, <4 x float> %v231, <4 x float> %v236)
-  store <4 x float> %v237, ptr %s211
-  %l217.next = add nuw nsw i64 %l217.i, 1
-  %v238 = icmp slt i64 %l217.next, 16
-  br i1 %v238, label %l217.body, label %l217.end
-l217.end:
-  %v239 = load <4 x float>, ptr %s211
-  store <4 x float> %v239, ptr %s2, align 4
+  br i1 true, label %l137.body, label %l137.end
+l137.body:
+  %l137.i = phi i64 [ 0, %l97.end ], [ %l137.next, %l137.body ]
+  %v138 = add i64 %l33.i, %l137.i
+  %v139 = getelementptr float, ptr %s3, i64 %l137.i
+  %v140 = load <4 x float>, ptr %v139, align 4
+  %v141 = insertelement <4 x float> poison, float %v116, i32 0
+  %v142 = shufflevector <4 x float> %v141, <4 x float> poison, <4 x i32> zeroinitializer
+  %v143 = fsub <4 x float> %v140, %v142
+  %v144 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v143, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000FE0000000))
+  %v145 = fsub <4 x float> %v144, splat (float 0x4168000FE0000000)
+  %v146 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v145, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v143)
+  %v147 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v145, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v146)
+  %v148 = bitcast <4 x float> %v144 to <4 x i32>
+  %v149 = shl <4 x i32> %v148, splat (i32 23)
+  %v150 = bitcast <4 x i32> %v149 to <4 x float>
+  %v151 = fcmp uge <4 x float> %v143, splat (float 0xC055D58A00000000)
+  %v152 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F56D10FC0000000), <4 x float> %v147, <4 x float> splat (float 0x3F8120B620000000))
+  %v153 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v152, <4 x float> %v147, <4 x float> splat (float 0x3FA55551A0000000))
+  %v154 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v153, <4 x float> %v147, <4 x float> splat (float 0x3FC5554DE0000000))
+  %v155 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v154, <4 x float> %v147, <4 x float> splat (float 0x3FE0000000000000))
+  %v156 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v155, <4 x float> %v147, <4 x float> splat (float 0x3FF0000000000000))
+  %v157 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v156, <4 x float> %v147, <4 x float> splat (float 0x3FF0000000000000))
+  %v158 = fmul <4 x float> %v157, %v150
+  %v159 = select <4 x i1> %v151, <4 x float> %v158, <4 x float> splat (float 0x0000000000000000)
+  store <4 x float> %v159, ptr %v139, align 4
+  %v160 = load <4 x float>, ptr %s94
+  %v161 = fadd <4 x float> %v160, %v159
+  store <4 x float> %v161, ptr %s94
+  %l137.next = add nuw nsw i64 %l137.i, 4
+  %v162 = icmp slt i64 %l137.next, 16
+  br i1 %v162, label %l137.body, label %l137.end
+l137.end:
+  %v163 = load float, ptr %s5
+  %v164 = fmul float %v163, %v136
+  %v165 = load <4 x float>, ptr %s94
+  %v166 = shufflevector <4 x float> %v165, <4 x float> %v165, <2 x i32> <i32 0, i32 1>
+  %v167 = shufflevector <4 x float> %v165, <4 x float> %v165, <2 x i32> <i32 2, i32 3>
+  %v168 = fadd contract <2 x float> %v166, %v167
+  %v169 = shufflevector <2 x float> %v168, <2 x float> %v168, <1 x i32> <i32 0>
+  %v170 = shufflevector <2 x float> %v168, <2 x float> %v168, <1 x i32> <i32 1>
+  %v171 = fadd contract <1 x float> %v169, %v170
+  %v172 = extractelement <1 x float> %v171, i32 0
+  %v173 = fadd float %v164, %v172
+  store float %v173, ptr %s5
+  %v174 = load <4 x float>, ptr %s2, align 4
+  %v175 = insertelement <4 x float> poison, float %v136, i32 0
+  %v176 = shufflevector <4 x float> %v175, <4 x float> poison, <4 x i32> zeroinitializer
+  %v177 = fmul <4 x float> %v174, %v176
+  store <4 x float> %v177, ptr %s2, align 4
+  %v179 = load <4 x float>, ptr %s2, align 4
+  store <4 x float> %v179, ptr %s178
+  %v180 = icmp eq i64 0, 0
+  %v181 = add i64 %l33.i, 16
+  %v182 = icmp slt i64 %v181, %v31
+  %v183 = and i1 %v180, %v182
+  br i1 true, label %l184.body, label %l184.end
+l184.body:
+  %l184.i = phi i64 [ 0, %l137.end ], [ %l184.next, %w185.end ]
+  br i1 %v183, label %w185.then, label %w185.end
+w185.then:
+  %v186 = add i64 %l33.i, %l184.i
+  %v187 = add i64 %v186, 16
+  %v188 = mul i64 %v11, %size4
+  %v189 = mul i64 %v187, 4
+  %v190 = add i64 %v188, %v189
+  %v191 = mul i64 %v190, 4
+  %v192 = getelementptr i8, ptr %p1, i64 %v191
+  call void @llvm.prefetch.p0(ptr %v192, i32 0, i32 2, i32 1)
+  br label %w185.end
+w185.end:
+  %v193 = add i64 %l33.i, %l184.i
+  %v194 = mul i64 %v11, %size4
+  %v195 = mul i64 %v193, 4
+  %v196 = add i64 %v194, %v195
+  %v197 = getelementptr float, ptr %p2, i64 %v196
+  %v198 = load <4 x float>, ptr %v197, align 4
+  %v199 = getelementptr float, ptr %s3, i64 %l184.i
+  %v200 = load float, ptr %v199
+  %v201 = insertelement <4 x float> poison, float %v200, i32 0
+  %v202 = shufflevector <4 x float> %v201, <4 x float> poison, <4 x i32> zeroinitializer
+  %v203 = load <4 x float>, ptr %s178
+  %v204 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v202, <4 x float> %v198, <4 x float> %v203)
+  store <4 x float> %v204, ptr %s178
+  %l184.next = add nuw nsw i64 %l184.i, 1
+  %v205 = icmp slt i64 %l184.next, 16
+  br i1 %v205, label %l184.body, label %l184.end
+l184.end:
+  %v206 = load <4 x float>, ptr %s178
+  store <4 x float> %v206, ptr %s2, align 4
   %l33.next = add nuw nsw i64 %l33.i, 16
-  %v240 = icmp slt i64 %l33.next, %v31
-  br i1 %v240, label %l33.body, label %l33.end
+  %v207 = icmp slt i64 %l33.next, %v31
+  br i1 %v207, label %l33.body, label %l33.end
 l33.end:
-  %v242 = icmp sle i64 %size3, %v21
-  store i1 %v242, ptr %s241
-  %v243 = icmp sgt i64 %size3, %v21
-  br i1 %v243, label %w244.then, label %w244.end
-w244.then:
-  %v245 = mul i64 %v12, 32
-  %v246 = getelementptr float, ptr %workspace, i64 %v245
-  %v247 = mul i64 %v13, 32
-  %v248 = getelementptr float, ptr %v246, i64 %v247
-  %v249 = load <4 x float>, ptr %s2, align 4
-  store <4 x float> %v249, ptr %v248, align 4
-  %v250 = load float, ptr %s4
-  %v251 = getelementptr float, ptr %v248, i64 4
-  store float %v250, ptr %v251
-  %v252 = load float, ptr %s5
-  %v253 = getelementptr float, ptr %v248, i64 5
-  store float %v252, ptr %v253
-  %v254 = sub i64 %size3, 1
-  %v255 = udiv i64 %v254, %v21
-  %v256 = getelementptr i64, ptr %counters, i64 %v11
-  %v257 = atomicrmw add ptr %v256, i64 1 acq_rel, align 8
-  %v258 = icmp eq i64 %v257, %v255
-  store i1 %v258, ptr %s241
-  br i1 %v258, label %w259.then, label %w259.end
-w259.then:
-  store i64 0, ptr %v256, align 8
-  %v260 = add i64 %v255, 1
-  store float 0xFFF0000000000000, ptr %s261
-  %v263 = icmp slt i64 0, %v260
-  br i1 %v263, label %l264.body, label %l264.end
-l264.body:
-  %l264.i = phi i64 [ 0, %w259.then ], [ %l264.next, %l264.body ]
-  %v265 = mul i64 %l264.i, 32
-  %v266 = add i64 %v265, 4
-  %v267 = getelementptr float, ptr %v246, i64 %v266
-  %v268 = load float, ptr %v267
-  %v269 = load float, ptr %s261
-  %v270 = fcmp ogt float %v268, %v269
-  %v271 = load float, ptr %s261
-  %v272 = select i1 %v270, float %v268, float %v271
-  store float %v272, ptr %s261
-  %l264.next = add nuw nsw i64 %l264.i, 1
-  %v273 = icmp slt i64 %l264.next, %v260
-  br i1 %v273, label %l264.body, label %l264.end
-l264.end:
-  %v274 = load float, ptr %s261
-  %v275 = fcmp oeq float %v274, 0xFFF0000000000000
-  %v276 = load float, ptr %s261
-  %v277 = select i1 %v275, float 0x0000000000000000, float %v276
-  store float 0x0000000000000000, ptr %s262
+  %v209 = icmp sle i64 %size3, %v21
+  store i1 %v209, ptr %s208
+  %v210 = icmp sgt i64 %size3, %v21
+  br i1 %v210, label %w211.then, label %w211.end
+w211.then:
+  %v212 = mul i64 %v12, 32
+  %v213 = getelementptr float, ptr %workspace, i64 %v212
+  %v214 = mul i64 %v13, 32
+  %v215 = getelementptr float, ptr %v213, i64 %v214
+  %v216 = load <4 x float>, ptr %s2, align 4
+  store <4 x float> %v216, ptr %v215, align 4
+  %v217 = load float, ptr %s4
+  %v218 = getelementptr float, ptr %v215, i64 4
+  store float %v217, ptr %v218
+  %v219 = load float, ptr %s5
+  %v220 = getelementptr float, ptr %v215, i64 5
+  store float %v219, ptr %v220
+  %v221 = sub i64 %size3, 1
+  %v222 = udiv i64 %v221, %v21
+  %v223 = getelementptr i64, ptr %counters, i64 %v11
+  %v224 = atomicrmw add ptr %v223, i64 1 acq_rel, align 8
+  %v225 = icmp eq i64 %v224, %v222
+  store i1 %v225, ptr %s208
+  br i1 %v225, label %w226.then, label %w226.end
+w226.then:
+  store i64 0, ptr %v223, align 8
+  %v227 = add i64 %v222, 1
+  store float 0xFFF0000000000000, ptr %s228
+  %v230 = icmp slt i64 0, %v227
+  br i1 %v230, label %l231.body, label %l231.end
+l231.body:
+  %l231.i = phi i64 [ 0, %w226.then ], [ %l231.next, %l231.body ]
+  %v232 = mul i64 %l231.i, 32
+  %v233 = add i64 %v232, 4
+  %v234 = getelementptr float, ptr %v213, i64 %v233
+  %v235 = load float, ptr %v234
+  %v236 = load float, ptr %s228
+  %v237 = fcmp ogt float %v235, %v236
+  %v238 = load float, ptr %s228
+  %v239 = select i1 %v237, float %v235, float %v238
+  store float %v239, ptr %s228
+  %l231.next = add nuw nsw i64 %l231.i, 1
+  %v240 = icmp slt i64 %l231.next, %v227
+  br i1 %v240, label %l231.body, label %l231.end
+l231.end:
+  %v241 = load float, ptr %s228
+  %v242 = fcmp oeq float %v241, 0xFFF0000000000000
+  %v243 = load float, ptr %s228
+  %v244 = select i1 %v242, float 0x0000000000000000, float %v243
+  store float 0x0000000000000000, ptr %s229
   store <4 x float> splat (float 0x0000000000000000), ptr %s2, align 4
-  br i1 %v263, label %l278.body, label %l278.end
-l278.body:
-  %l278.i = phi i64 [ 0, %l264.end ], [ %l278.next, %l278.body ]
-  %v279 = mul i64 %l278.i, 32
-  %v280 = add i64 %v279, 4
-  %v281 = getelementptr float, ptr %v246, i64 %v280
-  %v282 = load float, ptr %v281
-  %v283 = fsub float %v282, %v277
-  %v284 = insertelement <4 x float> poison, float %v283, i32 0
-  %v285 = shufflevector <4 x float> %v284, <4 x float> poison, <4 x i32> zeroinitializer
-  %v286 = fcmp olt <4 x float> %v285, splat (float 0xC05A000000000000)
-  %v287 = select <4 x i1> %v286, <4 x float> splat (float 0x0000000000000000), <4 x float> %v285
-  %v288 = fcmp ogt <4 x float> %v287, splat (float 0x4056400000000000)
-  %v289 = select <4 x i1> %v288, <4 x float> splat (float 0x4056400000000000), <4 x float> %v287
-  %v290 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v289, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000000000000))
-  %v291 = fsub <4 x float> %v290, splat (float 0x4168000000000000)
-  %v292 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v291, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v289)
-  %v293 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v291, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v292)
-  %v294 = fmul <4 x float> %v293, %v293
-  %v295 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F2A12A420000000), <4 x float> %v293, <4 x float> splat (float 0x3F56D49200000000))
-  %v296 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v295, <4 x float> %v293, <4 x float> splat (float 0x3F81110E00000000))
-  %v297 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v296, <4 x float> %v293, <4 x float> splat (float 0x3FA5554E40000000))
-  %v298 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v297, <4 x float> %v293, <4 x float> splat (float 0x3FC5555560000000))
-  %v299 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v298, <4 x float> %v293, <4 x float> splat (float 0x3FE0000000000000))
-  %v300 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v294, <4 x float> %v299, <4 x float> %v293)
-  %v301 = bitcast <4 x float> splat (float 0x4168000000000000) to <4 x i32>
-  %v302 = bitcast <4 x float> %v290 to <4 x i32>
-  %v303 = sub <4 x i32> %v302, %v301
-  %v304 = ashr <4 x i32> %v303, splat (i32 1)
-  %v305 = fadd <4 x float> %v300, splat (float 0x3FF0000000000000)
-  %v306 = add <4 x i32> %v304, splat (i32 127)
-  %v307 = shl <4 x i32> %v306, splat (i32 23)
-  %v308 = bitcast <4 x i32> %v307 to <4 x float>
-  %v309 = fmul <4 x float> %v305, %v308
-  %v310 = sub <4 x i32> %v303, %v304
-  %v311 = add <4 x i32> %v310, splat (i32 127)
-  %v312 = shl <4 x i32> %v311, splat (i32 23)
-  %v313 = bitcast <4 x i32> %v312 to <4 x float>
-  %v314 = fmul <4 x float> %v309, %v313
-  %v315 = select <4 x i1> %v286, <4 x float> splat (float 0x0000000000000000), <4 x float> %v314
-  %v316 = add i64 %v279, 5
-  %v317 = getelementptr float, ptr %v246, i64 %v316
-  %v318 = load float, ptr %v317
-  %v319 = extractelement <4 x float> %v315, i32 0
-  %v320 = load float, ptr %s262
-  %v321 = call float @llvm.fmuladd.f32(float %v318, float %v319, float %v320)
-  store float %v321, ptr %s262
-  %v322 = getelementptr float, ptr %v246, i64 %v279
-  %v323 = load <4 x float>, ptr %v322, align 4
-  %v324 = load <4 x float>, ptr %s2, align 4
-  %v325 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v323, <4 x float> %v315, <4 x float> %v324)
-  store <4 x float> %v325, ptr %s2, align 4
-  %l278.next = add nuw nsw i64 %l278.i, 1
-  %v326 = icmp slt i64 %l278.next, %v260
-  br i1 %v326, label %l278.body, label %l278.end
-l278.end:
-  %v327 = load float, ptr %s262
-  store float %v327, ptr %s5
-  br label %w259.end
-w259.end:
-  br label %w244.end
-w244.end:
-  %v328 = load i1, ptr %s241
-  br i1 %v328, label %w329.then, label %w329.end
-w329.then:
-  %v330 = load <4 x float>, ptr %s2, align 4
-  %v331 = load float, ptr %s5
-  %v332 = fdiv float 0x3FF0000000000000, %v331
-  %v333 = insertelement <4 x float> poison, float %v332, i32 0
-  %v334 = shufflevector <4 x float> %v333, <4 x float> poison, <4 x i32> zeroinitializer
-  %v335 = fmul <4 x float> %v330, %v334
-  store <4 x float> %v335, ptr %s2, align 4
-  %v336 = load <4 x float>, ptr %s2, align 4
-  %v337 = getelementptr float, ptr %p3, i64 %v27
-  store <4 x float> %v336, ptr %v337, align 4
-  br label %w329.end
-w329.end:
+  br i1 %v230, label %l245.body, label %l245.end
+l245.body:
+  %l245.i = phi i64 [ 0, %l231.end ], [ %l245.next, %l245.body ]
+  %v246 = mul i64 %l245.i, 32
+  %v247 = add i64 %v246, 4
+  %v248 = getelementptr float, ptr %v213, i64 %v247
+  %v249 = load float, ptr %v248
+  %v250 = fsub float %v249, %v244
+  %v251 = insertelement <4 x float> poison, float %v250, i32 0
+  %v252 = shufflevector <4 x float> %v251, <4 x float> poison, <4 x i32> zeroinitializer
+  %v253 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v252, <4 x float> splat (float 0x3FF7154760000000), <4 x float> splat (float 0x4168000FE0000000))
+  %v254 = fsub <4 x float> %v253, splat (float 0x4168000FE0000000)
+  %v255 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v254, <4 x float> splat (float 0xBFE6300000000000), <4 x float> %v252)
+  %v256 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v254, <4 x float> splat (float 0x3F2BD01060000000), <4 x float> %v255)
+  %v257 = bitcast <4 x float> %v253 to <4 x i32>
+  %v258 = shl <4 x i32> %v257, splat (i32 23)
+  %v259 = bitcast <4 x i32> %v258 to <4 x float>
+  %v260 = fcmp uge <4 x float> %v252, splat (float 0xC055D58A00000000)
+  %v261 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> splat (float 0x3F56D10FC0000000), <4 x float> %v256, <4 x float> splat (float 0x3F8120B620000000))
+  %v262 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v261, <4 x float> %v256, <4 x float> splat (float 0x3FA55551A0000000))
+  %v263 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v262, <4 x float> %v256, <4 x float> splat (float 0x3FC5554DE0000000))
+  %v264 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v263, <4 x float> %v256, <4 x float> splat (float 0x3FE0000000000000))
+  %v265 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v264, <4 x float> %v256, <4 x float> splat (float 0x3FF0000000000000))
+  %v266 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v265, <4 x float> %v256, <4 x float> splat (float 0x3FF0000000000000))
+  %v267 = fmul <4 x float> %v266, %v259
+  %v268 = select <4 x i1> %v260, <4 x float> %v267, <4 x float> splat (float 0x0000000000000000)
+  %v269 = add i64 %v246, 5
+  %v270 = getelementptr float, ptr %v213, i64 %v269
+  %v271 = load float, ptr %v270
+  %v272 = extractelement <4 x float> %v268, i32 0
+  %v273 = load float, ptr %s229
+  %v274 = call float @llvm.fmuladd.f32(float %v271, float %v272, float %v273)
+  store float %v274, ptr %s229
+  %v275 = getelementptr float, ptr %v213, i64 %v246
+  %v276 = load <4 x float>, ptr %v275, align 4
+  %v277 = load <4 x float>, ptr %s2, align 4
+  %v278 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v276, <4 x float> %v268, <4 x float> %v277)
+  store <4 x float> %v278, ptr %s2, align 4
+  %l245.next = add nuw nsw i64 %l245.i, 1
+  %v279 = icmp slt i64 %l245.next, %v227
+  br i1 %v279, label %l245.body, label %l245.end
+l245.end:
+  %v280 = load float, ptr %s229
+  store float %v280, ptr %s5
+  br label %w226.end
+w226.end:
+  br label %w211.end
+w211.end:
+  %v281 = load i1, ptr %s208
+  br i1 %v281, label %w282.then, label %w282.end
+w282.then:
+  %v283 = load <4 x float>, ptr %s2, align 4
+  %v284 = load float, ptr %s5
+  %v285 = fdiv float 0x3FF0000000000000, %v284
+  %v286 = insertelement <4 x float> poison, float %v285, i32 0
+  %v287 = shufflevector <4 x float> %v286, <4 x float> poison, <4 x i32> zeroinitializer
+  %v288 = fmul <4 x float> %v283, %v287
+  store <4 x float> %v288, ptr %s2, align 4
+  %v289 = load <4 x float>, ptr %s2, align 4
+  %v290 = getelementptr float, ptr %p3, i64 %v27
+  store <4 x float> %v289, ptr %v290, align 4
+  br label %w282.end
+w282.end:
   br label %w26.end
 w26.end:
   %l7.next = add nuw nsw i64 %l7.i, 1
-  %v338 = icmp slt i64 %l7.next, %last
-  br i1 %v338, label %l7.body, label %l7.end
+  %v291 = icmp slt i64 %l7.next, %last
+  br i1 %v291, label %l7.body, label %l7.end
 l7.end:
   ret void
 }

@@ -14,7 +14,7 @@ l2.body:
   %v4 = udiv i64 %l2.i, 2
   br i1 true, label %l5.body, label %l5.end
 l5.body:
-  %l5.i = phi i64 [ 0, %l2.body ], [ %l5.next, %w35.end ]
+  %l5.i = phi i64 [ 0, %l2.body ], [ %l5.next, %w29.end ]
   store <8 x float> splat (float 0xFFF0000000000000), ptr %s6
   %v7 = mul i64 %v3, 2
   %v8 = icmp sle i64 0, %v7
@@ -31,62 +31,50 @@ w11.then:
   %v18 = getelementptr float, ptr %p0, i64 %v17
   %v19 = load <8 x float>, ptr %s6
   %v20 = load <8 x float>, ptr %v18, align 4
-  %v21 = fcmp ogt <8 x float> %v19, %v20
-  %v22 = fcmp uno <8 x float> %v19, %v19
-  %v23 = select <8 x i1> %v21, <8 x float> %v19, <8 x float> %v20
-  %v24 = select <8 x i1> %v22, <8 x float> %v19, <8 x float> %v23
-  %v25 = getelementptr float, ptr %v18, i64 8
-  %v26 = load <8 x float>, ptr %v25, align 4
-  %v27 = fcmp ogt <8 x float> %v24, %v26
-  %v28 = fcmp uno <8 x float> %v24, %v24
-  %v29 = select <8 x i1> %v27, <8 x float> %v24, <8 x float> %v26
-  %v30 = select <8 x i1> %v28, <8 x float> %v24, <8 x float> %v29
-  store <8 x float> %v30, ptr %s6
+  %v21 = call nsz <8 x float> @llvm.maximum.v8f32(<8 x float> %v19, <8 x float> %v20)
+  %v22 = getelementptr float, ptr %v18, i64 8
+  %v23 = load <8 x float>, ptr %v22, align 4
+  %v24 = call nsz <8 x float> @llvm.maximum.v8f32(<8 x float> %v21, <8 x float> %v23)
+  store <8 x float> %v24, ptr %s6
   br label %w11.end
 w11.end:
-  %v31 = add i64 %v7, 1
-  %v32 = icmp sle i64 0, %v31
-  %v33 = icmp slt i64 %v31, 4
-  %v34 = and i1 %v32, %v33
-  br i1 %v34, label %w35.then, label %w35.end
-w35.then:
-  %v36 = mul i64 %l5.i, 2
-  %v37 = mul i64 %v4, 128
-  %v38 = mul i64 %v31, 32
-  %v39 = add i64 %v37, %v38
-  %v40 = mul i64 %v36, 8
-  %v41 = add i64 %v39, %v40
-  %v42 = getelementptr float, ptr %p0, i64 %v41
+  %v25 = add i64 %v7, 1
+  %v26 = icmp sle i64 0, %v25
+  %v27 = icmp slt i64 %v25, 4
+  %v28 = and i1 %v26, %v27
+  br i1 %v28, label %w29.then, label %w29.end
+w29.then:
+  %v30 = mul i64 %l5.i, 2
+  %v31 = mul i64 %v4, 128
+  %v32 = mul i64 %v25, 32
+  %v33 = add i64 %v31, %v32
+  %v34 = mul i64 %v30, 8
+  %v35 = add i64 %v33, %v34
+  %v36 = getelementptr float, ptr %p0, i64 %v35
+  %v37 = load <8 x float>, ptr %s6
+  %v38 = load <8 x float>, ptr %v36, align 4
+  %v39 = call nsz <8 x float> @llvm.maximum.v8f32(<8 x float> %v37, <8 x float> %v38)
+  %v40 = getelementptr float, ptr %v36, i64 8
+  %v41 = load <8 x float>, ptr %v40, align 4
+  %v42 = call nsz <8 x float> @llvm.maximum.v8f32(<8 x float> %v39, <8 x float> %v41)
+  store <8 x float> %v42, ptr %s6
+  br label %w29.end
+w29.end:
   %v43 = load <8 x float>, ptr %s6
-  %v44 = load <8 x float>, ptr %v42, align 4
-  %v45 = fcmp ogt <8 x float> %v43, %v44
-  %v46 = fcmp uno <8 x float> %v43, %v43
-  %v47 = select <8 x i1> %v45, <8 x float> %v43, <8 x float> %v44
-  %v48 = select <8 x i1> %v46, <8 x float> %v43, <8 x float> %v47
-  %v49 = getelementptr float, ptr %v42, i64 8
-  %v50 = load <8 x float>, ptr %v49, align 4
-  %v51 = fcmp ogt <8 x float> %v48, %v50
-  %v52 = fcmp uno <8 x float> %v48, %v48
-  %v53 = select <8 x i1> %v51, <8 x float> %v48, <8 x float> %v50
-  %v54 = select <8 x i1> %v52, <8 x float> %v48, <8 x float> %v53
-  store <8 x float> %v54, ptr %s6
-  br label %w35.end
-w35.end:
-  %v55 = load <8 x float>, ptr %s6
-  %v56 = mul i64 %v4, 32
-  %v57 = mul i64 %v3, 16
-  %v58 = add i64 %v56, %v57
-  %v59 = mul i64 %l5.i, 8
-  %v60 = add i64 %v58, %v59
-  %v61 = getelementptr float, ptr %p1, i64 %v60
-  store <8 x float> %v55, ptr %v61, align 4
+  %v44 = mul i64 %v4, 32
+  %v45 = mul i64 %v3, 16
+  %v46 = add i64 %v44, %v45
+  %v47 = mul i64 %l5.i, 8
+  %v48 = add i64 %v46, %v47
+  %v49 = getelementptr float, ptr %p1, i64 %v48
+  store <8 x float> %v43, ptr %v49, align 4
   %l5.next = add nuw nsw i64 %l5.i, 1
-  %v62 = icmp slt i64 %l5.next, 2
-  br i1 %v62, label %l5.body, label %l5.end
+  %v50 = icmp slt i64 %l5.next, 2
+  br i1 %v50, label %l5.body, label %l5.end
 l5.end:
   %l2.next = add nuw nsw i64 %l2.i, 1
-  %v63 = icmp slt i64 %l2.next, %last
-  br i1 %v63, label %l2.body, label %l2.end
+  %v51 = icmp slt i64 %l2.next, %last
+  br i1 %v51, label %l2.body, label %l2.end
 l2.end:
   ret void
 }

@@ -1,5 +1,5 @@
 ; running sum
-; problem   points=1200  (an example: each run decides its sizes)
+; problem   points=1200 costly=0  (an example: each run decides its sizes)
 ; schedule  lanes=8 tasks=64 unroll=0
 ; engine    scan
 

@@ -16,7 +16,7 @@ from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import points
 from gpucomp.targets import cpu, cuda, opencl
 from gpucomp.targets.back_end import back_end
-from testing.kernels import attention, conv, depthwise, matmul
+from testing.kernels import attention, channels_first, conv, depthwise, matmul, max_pool
 from testing.template_cases import CASES
 from tests.schedules_together import assert_agrees
 
@@ -39,6 +39,8 @@ KERNELS = {
     "heads": attention(37, 61, 24, 40, causal=24),
     "one query": attention(1, 61, 24, 40, mask="add"),
     "depthwise": depthwise((1, 19, 23, 40), (3, 3), stride=(2, 1), pad=1),
+    "planes": channels_first(depthwise((1, 19, 23, 40), (3, 3), stride=(2, 1), pad=1)),
+    "pooled planes": channels_first(max_pool((1, 19, 43, 40), 3, 2, 1)),
     "constant, stride 2": dataclasses.replace(
         conv((1, 17, 15, 24), 40, (3, 3), stride=2, pad=1), constants=frozenset({1})
     ),

@@ -18,6 +18,8 @@ from gpucomp.codegen.llvm.engines import (
     ELEMENTWISE,
     ENGINES,
     PAIRS,
+    PLANES_OF_LOOPS,
+    PLANES_OF_POOL,
     POOL,
     REGISTER_BLOCKS,
     ROWWISE,
@@ -34,10 +36,22 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
 from testing.any_size import AnySize
-from testing.kernels import add_relu, attention, conv, depthwise, matmul, max_pool, scan, scatter, softmax
+from testing.kernels import (
+    add_relu,
+    attention,
+    channels_first,
+    conv,
+    depthwise,
+    matmul,
+    max_pool,
+    scan,
+    scatter,
+    softmax,
+)
 from tests.codegen.llvm.test_byte_windows import kernel_of
 
 N = Dim("n", 1, 300)
+PLANE = {"lanes": 8, "rows": 1, "vectors": 1, "tasks": 64}
 WINDOW = {"lanes": 8, "tile_x": 1, "vectors": 1, "tasks": 64}
 ROWS_OF_LOOPS = {"lanes": 8, "tasks": 64, "unroll": 0}
 PANELS = {"panels": 1, "pack_a": 0}
@@ -74,6 +88,8 @@ CASES = (
     Case(BYTE_WINDOWS, lambda n: kernel_of((n, 3, 3, 8), (3, 1)), WINDOW),
     Case(POOL, lambda n: max_pool((n, 4, 4, 8), 2, 2, 0), ROWS_OF_LOOPS),
     Case(WINDOWS_OF_POOL, lambda n: max_pool((n, 4, 4, 8), 2, 2, 0), WINDOW),
+    Case(PLANES_OF_LOOPS, lambda n: channels_first(depthwise((n, 3, 10, 1), (3, 3))), PLANE),
+    Case(PLANES_OF_POOL, lambda n: channels_first(max_pool((n, 4, 16, 1), 2, 2, 0)), PLANE),
     Case(ROWWISE, lambda n: softmax(n, 8), {**ROWS_OF_LOOPS, "copies": 1}),
     Case(SCAN, lambda n: scan("sum", n, 8), ROWS_OF_LOOPS),
     Case(SCATTER, lambda n: scatter((n, 8), (4, 1), "add"), {"lanes": 8, "tasks": 64}),
