@@ -17,7 +17,8 @@ are timed so too, and not looked at further.
 f64 says, operator by operator, that gpucomp is right and onnxruntime differs (of the program for these sizes alone, which must
 then agree). A model that quantizes between its layers does not
 decide its answer so exactly: numbers near a half are rounded up or down. So where that says nothing, onnxruntime also runs at
-inputs with errors of eight roundings. ``undecided`` counts the sets at which its own answers move by as much. For any other, a
+inputs with errors of eight roundings. ``undecided`` counts the sets at which its own answers move by as much, or at which
+``gpucomp compare --bisect`` finds both right operator by operator, from the operands that each of them had. For any other, a
 line says how far off the output is, and how far that of the program for these sizes alone is: what both have is no matter of
 open sizes.
 
@@ -50,6 +51,7 @@ from bench.options import add_shared, parser_of
 from bench.packages import MODELS, content, fed
 from gpucomp import Dim
 from gpucomp.cli.compare import ABSOLUTE, Tolerance, distances, onnxruntime_session, wrong
+from gpucomp.cli.reproduce import NEITHER
 from gpucomp.ir.size import value_at
 
 LEAST = 1e-3  # an output of smaller numbers is nothing but what was found
@@ -206,6 +208,18 @@ def farthest(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarra
 
 def right_in_f64(model: bytes, target: str, inputs: Mapping[str, np.ndarray], constants: Mapping[str, int]) -> bool:
     """Whether a computation in f64 says that the program for these sizes alone is right where onnxruntime differs."""
+    return compared(model, target, inputs, constants).returncode == 0
+
+
+def neither_is_wrong(model: bytes, target: str, inputs: Mapping[str, np.ndarray], constants: Mapping[str, int]) -> bool:
+    """Whether f64 says that the program for these sizes alone and onnxruntime both compute every operator right."""
+    return NEITHER in compared(model, target, inputs, constants, bisect=True).stdout.decode()
+
+
+def compared(
+    model: bytes, target: str, inputs: Mapping[str, np.ndarray], constants: Mapping[str, int], *, bisect: bool = False
+) -> subprocess.CompletedProcess[bytes]:
+    """``gpucomp compare`` of a model for the sizes of ``inputs``."""
     with tempfile.TemporaryDirectory() as made:
         path = Path(made) / "model.onnx"
         path.write_bytes(model)
@@ -220,7 +234,8 @@ def right_in_f64(model: bytes, target: str, inputs: Mapping[str, np.ndarray], co
                 "--shapes",
                 f"{name}:{'x'.join(map(str, array.shape))}",
             ]
-        return subprocess.run(command, capture_output=True).returncode == 0
+        command += ["--bisect", "--output", f"{made}/cut"] if bisect else []
+        return subprocess.run(command, capture_output=True)
 
 
 def moves_as_far(
@@ -279,7 +294,9 @@ def measure(
             like_alone = alone is not None and not wrong(distances(outputs, alone), Tolerance())
             if like_alone and right_in_f64(content(model), target, inputs, model.constants):
                 pass
-            elif moves_as_far(session, others, expected, far):
+            elif moves_as_far(session, others, expected, far) or (
+                like_alone and neither_is_wrong(content(model), target, inputs, model.constants)
+            ):
                 undecided += 1
             else:
                 theirs_off = np.nan if alone is None else farthest(alone, expected)

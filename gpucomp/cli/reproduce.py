@@ -23,6 +23,7 @@ from gpucomp.ir.types import DTYPES
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 
+NEITHER = "Neither is wrong: both compute every operator right, in f64 from the operands that each of them had."
 SCRIPTS = Path(__file__).with_name("standalone")
 
 
@@ -104,10 +105,7 @@ def told(found: Blame) -> list[str]:
         IMPORT: ["Wrong from the import on: the translation of an operator, or its numpy reference."],
         PASS: [f"Wrong after pass `{found.name}`.", *(f"- it applied {rule}: {n}" for rule, n in found.fired.items())],
         KERNEL: [f"The graph is right after every pass; kernel `{found.name}` is wrong by itself."],
-        ROUNDING: [
-            "Neither is wrong: both compute every operator right, in f64 from the operands that each of them had.",
-            f"- {found.name}",
-        ],
+        ROUNDING: [NEITHER, f"- {found.name}"],
         FAILURE: [f"The compiler fails: {found.name}"],
     }.get(
         found.stage, ["Every pass and every kernel is right by itself: their plan is wrong (the arena, for example)."]

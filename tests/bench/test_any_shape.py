@@ -43,6 +43,7 @@ def test_an_answer_that_is_off_fails_and_is_told(small, monkeypatch, capsys):
 
     monkeypatch.setattr(any_shape, "reference", another)
     monkeypatch.setattr(any_shape, "right_in_f64", lambda *given: False)
+    monkeypatch.setattr(any_shape, "neither_is_wrong", lambda *given: False)
 
     assert any_shape.main(["--shapes", "3", "--seed", "2"]) == 1
     told = capsys.readouterr().out
@@ -68,6 +69,22 @@ def test_what_is_right_in_f64_is_right_if_the_program_for_these_sizes_agrees(sma
 
     assert any_shape.main(["--shapes", "3"]) == 0
     assert "3 right of   3 sets of sizes" in capsys.readouterr().out
+
+
+def test_what_both_compute_right_is_undecided_if_the_program_for_these_sizes_agrees(small, monkeypatch, capsys):
+    apart = iter([["y"], []] * 3)
+    monkeypatch.setattr(any_shape, "wrong", lambda found, tolerance: next(apart))
+    monkeypatch.setattr(any_shape, "right_in_f64", lambda *given: False)
+    monkeypatch.setattr(any_shape, "moves_as_far", lambda *given: False)
+    monkeypatch.setattr(any_shape, "neither_is_wrong", lambda *given: True)
+
+    assert any_shape.main(["--shapes", "3"]) == 0
+    assert "0 right of   3 sets of sizes, 3 undecided" in capsys.readouterr().out
+
+
+def test_a_model_of_right_operators_is_not_told_apart_by_bisection(small):
+    """Nothing differs, so nothing is between two rounded numbers."""
+    assert not any_shape.neither_is_wrong(any_shape.content(SMALL), "cpu", {"x": np.ones((2, 3), np.float32)}, {})
 
 
 def test_onnxruntime_moves_by_the_errors_of_its_inputs(small):
