@@ -26,9 +26,7 @@ from gpucomp.lazy_dataclass import dataclass
 from gpucomp.refusal import Refusal
 from gpucomp.runtime.ceilings import Ceilings, together
 
-MOST_REST_S = (
-    1.0  # between two engines, while threads of the one before spin: on the cores that the next is measured on
-)
+MOST_REST_S = 1.0  # between two engines, while threads of the one before spin on the cores that the next is measured on
 LOOK_S, QUIET = 0.005, 0.05  # how often to look, and the part of a core that is no spinning thread
 WARMUPS = 3  # calls of each turn that do not count
 LEAST_CALLS = 3  # of a turn

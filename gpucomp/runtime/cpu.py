@@ -163,7 +163,7 @@ class CpuProgram:
         for position, counter in counters.items():
             made._memory[position] = counter
         made._launches = self._launches.beside(counters)
-        made._arena.trials = {key: trial for key, trial in [*self._arena.trials.items()] if trial.over}
+        made._arena.trials = {key: copy.deepcopy(trial) for key, trial in [*self._arena.trials.items()] if trial.over}
         made.reset()
         made._finish(self)
         return made

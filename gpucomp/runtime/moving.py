@@ -66,7 +66,8 @@ class MovingProgram(CpuProgram):
 
     def bound(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Bound | None:
         """As of ``CpuProgram``, for ``inputs`` whose shapes it was moved to, and whose types are right."""
-        return bound(self._read, self._written, inputs, outputs, known=True) if self._writes_all else None
+        able = self._writes_all and not self._copied
+        return bound(self._read, self._written, inputs, outputs, known=True) if able else None
 
     def move(self, shapes: Shapes) -> bool:
         """Go to the sizes of ``shapes``; whether that was possible. If not, it cannot run before it is moved again."""

@@ -8,10 +8,8 @@ import time
 MOST_RUNS = 200  # after which it is decided by what there is
 TRIALS = 8  # runs of a turn, without the first, which does not count: a thread that was asleep needs some to be back
 AGAIN = 16  # runs of a program, after which it has a trial of its own
-FIRST_REST, MOST_REST = (
-    1_000,
-    64_000,
-)  # runs until one thread alone is doubted, which was faster while others had the processor
+# runs until one thread alone is doubted, which was faster while others had the processor
+FIRST_REST, MOST_REST = 100, 64_000
 TURNS = 2  # by all threads, and as many by one alone, one after the other: what disturbs one turn does not disturb all
 
 

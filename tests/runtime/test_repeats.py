@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 import gpucomp
-from gpucomp import Dim
+from gpucomp import Dim, config
 from gpucomp.artifact import manifest
 from gpucomp.artifact.plan import Repeat
 from gpucomp.errors import ArtifactError
@@ -335,3 +335,27 @@ def test_slices_start_where_they_say():
     assert Repeat(0, 1, 0, ((-8, 8, 0),)).start(-8) == 0
     first, rest = Repeat(0, 1, 1, ((-8, 8, 0),), before=0, after=4), Repeat(1, 2, 4, ((-8, 8, 0),), before=1, after=0)
     assert (first.start(-8), first.start(8), rest.start(-8), rest.start(8)) == (32, 0, 24, 8)
+
+
+def test_threads_wait_for_what_is_before_a_loop_without_steps():
+    """A recurrence of one step: it is computed before the loop of all others, by one thread, and the product reads it."""
+    hidden, width, batch = 32, 512, 16
+    random = np.random.default_rng(0)
+
+    def weights(*shape):
+        return (0.1 * random.standard_normal(shape)).astype(np.float32)
+
+    held = {"m": weights(width, width), "w": weights(1, 4 * hidden, width), "r": weights(1, 4 * hidden, hidden)}
+    held["q"] = weights(hidden, 2 * width)
+    nodes = [
+        node("MatMul", ["x", "m"], ["before"]),
+        node("LSTM", ["before", "w", "r"], ["y"], hidden_size=hidden),
+        node("MatMul", ["y", "q"], ["z"]),
+    ]
+    proto = model(nodes, [value("x", ("n", batch, width))], [value("y", None), value("z", None)], weights=held)
+    with config.using(threads=2):
+        exe = gpucomp.compile(proto, target="cpu", shapes={"x": (Dim("n", 1, 24), batch, width)})
+        assert 0 in {repeat.count for repeat in exe.at(n=1).plan.repeats}
+        for _ in range(200):
+            found = exe.run({"x": random.standard_normal((1, batch, width)).astype(np.float32)})
+            np.testing.assert_allclose(found["z"], found["y"] @ held["q"], rtol=1e-3, atol=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -61,6 +62,7 @@ POOLS: list[Kernel] = [
     first(average_pool((1, 9, 19, 3), (2, 2), 2, 0, dtype=F16)),
     first(average_pool((1, 3, LONG, 1), (1, 3), 1, 1)),
     first(max_pool((1, 3, LONG, 1), 3, 2, 1)),
+    first(max_pool((1, 2, 5 * LONG, 1), 2, 5, 0)),
     into_part(first(max_pool((1, 9, 11, 4), 3, 1, 1)), 1, 3, 2),
     corner(first(max_pool((1, 9, 31, 4), 3, 1, 1))),
 ]
@@ -158,6 +160,8 @@ OPEN = {
     "average pool": (lambda n, h, w: first(average_pool((n, h, w, 3), (3, 3), 1, 1)), W, SIZES),
     "3x3": (lambda n, h, w: first(depthwise((n, h, w, 3), (3, 3), pad=1)), W, SIZES),
     "5x5, stride 2": (lambda n, h, w: first(depthwise((n, h, w, 3), (5, 5), stride=(2, 2), pad=2)), W, SIZES),
+    "3x7, stride 6": (lambda n, h, w: first(depthwise((n, h, w, 3), (3, 7), stride=(1, 6), pad=3)), W, SIZES),
+    "pool, stride 5": (lambda n, h, w: first(max_pool((n, h, w, 3), 3, 5, 1)), W, SIZES),
     "rows of several bands": (
         lambda n, h, w: first(depthwise((n, h, w, 1), (3, 3), pad=1)),
         Dim("w", 4, 4 * BAND_BYTES),
@@ -230,3 +234,19 @@ def test_wide_windows_of_wide_images_are_unrolled_less() -> None:
 
     assert 4 <= chosen.rows * chosen.vectors <= 12  # enough sums to hide the latency, and no more than registers
     assert fewer.rows * fewer.vectors * 49 <= MOST_WRITTEN
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_lines_of_rows_that_lie_far_apart_fit_the_stack(rows: int) -> None:
+    """They share nothing, so a tile of several of them would copy all that is between."""
+    kernel = first(depthwise((1, 9003, 12, 2), (3, 3), stride=(3000, 1)))
+    schedule = {"lanes": WIDEST, "rows": rows, "vectors": 1, "tasks": 1}
+    inputs = random_inputs(kernel)
+    library = Library({"k": kernel}, {"k": schedule}, family=PLANES_OF_LOOPS)
+
+    text = PLANES_OF_LOOPS.emit(kernel, schedule, "k", cpu.host()).text
+    lines = [int(count) for count in re.findall(r"alloca \[(\d+) x float\]", text)]
+
+    assert lines
+    assert 4 * max(lines) <= planes_emit.MOST_BYTES
+    assert_matches(library.run("k", inputs)[0], expected(kernel, inputs)[0], terms=terms(kernel))

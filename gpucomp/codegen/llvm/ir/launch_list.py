@@ -42,8 +42,8 @@ define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread
 ; loops: null, or for each launch of the table null or its loop
 ; { i64 first, i64 last, i64 count, i64 how, i64 arguments, [arguments x i64] bytes by which each advances with every step }
 ; how: 1 for a loop that one thread runs alone, plus 2 if that thread runs the tasks of odd steps from the last to the first
-; A launch's claims and done tasks go on counting from step to step, so that nothing has to be reset.
-; Where it is to run alone, or there is one thread, thread 0 runs the loop by gc_steps, and the others wait for its end.
+; A launch's claims and done tasks go on counting from step to step, so that nothing has to be reset. If it is to run alone,
+; thread 0 runs it by gc_steps. The others wait for its end: one more than its tasks is done then, as it may have no steps.
 ; notes has a third number for each launch, if there are loops: the cycles from each start to each end, together.
 define void @gc_run_loops(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes,
     ptr %loops) #1 {
@@ -99,7 +99,8 @@ left.to:
   %end.loop = sub i64 %after.loop, 1
   %endtasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %end.loop, i32 2
   %endtasks = load i64, ptr %endtasksat
-  %whole.loop = mul i64 %endtasks, %count.loop
+  %tasks.loop = mul i64 %endtasks, %count.loop
+  %whole.loop = add i64 %tasks.loop, 1
   br i1 %leader, label %before.loop, label %left.out
 before.loop:
   %begins = icmp eq i64 %l, %first

@@ -108,6 +108,9 @@ class _Emitter:
         self.weighted = found.weight is not None
         self.tile = schedule["rows"] if self.weighted else 1
         self.band = Band.of(found.y, found.x, self.weighted, self.dtype.nbytes, self.lanes, self.tile)
+        while self.tile > 1 and self.band.lines * self.band.line * self.dtype.nbytes > MOST_BYTES:
+            self.tile -= 1  # rows far apart share nothing, and their lines would overflow the stack
+            self.band = Band.of(found.y, found.x, self.weighted, self.dtype.nbytes, self.lanes, self.tile)
         self.begins = self._begins()
         self.offsets = [self._offset(tap * found.x.dilation) for tap in range(found.x.taps)]
         flat = Flattener(kernel.params)
@@ -295,9 +298,12 @@ class _Emitter:
         vectors = []
         for j in range(stride):
             start, step = (j * lanes, 1) if near else (j, stride)
-            count = None if left is None else left - j * lanes if near else (left - j + stride - 1) // stride
-            if isinstance(left, Value) and not near:
+            if left is None or near:
+                count = None if left is None else left - j * lanes
+            elif isinstance(left, Value):
                 count = (left + (stride - 1 - j)).integer_op("udiv", stride)
+            else:
+                count = (left - j + stride - 1) // stride
             vectors.append(self._vector(at + start, step, count, value))
         return parted(self.code, vectors, stride) if near else vectors
 
