@@ -13,6 +13,7 @@
 #define SMALLEST_SHARED_STEP_NS 50000.0
 /* about how long launches take, as gpucomp/runtime/estimates.py has it */
 #define MULTIPLY_ADDS_A_NS 16.0
+#define CONTRACTION "contraction"
 #define BYTES_A_NS 8.0
 
 static void *aligned(struct store *store, size_t count, size_t size)
@@ -308,16 +309,6 @@ int64_t gcrt_start_of(const struct form *form, const struct repeat *repeat, int6
     return by > 0 ? by * repeat->before : following > 0 ? -by * following : 0;
 }
 
-/* Also of an engine of its own, whose name is behind a slash. */
-static bool is_contraction(struct text family)
-{
-    const char name[] = "contraction";
-    size_t count = sizeof name - 1;
-    if (family.count < count || memcmp(family.at, name, count) != 0)
-        return false;
-    return family.count == count || family.at[count] == '/';
-}
-
 /* About the nanoseconds of one step of a row that threads can share. A contraction of m x k with k x n elements has
  * sqrt(mk * kn * mn) multiply-adds; every other launch is assumed to move its bytes through the cache. */
 static double cost_of(const struct form *form, size_t row, const struct repeat *repeat)
@@ -350,7 +341,9 @@ static double cost_of(const struct form *form, size_t row, const struct repeat *
             }
     }
     double cost = bytes / BYTES_A_NS;
-    if (is_contraction(ITEMS(program->plan.kernels, struct kernel)[launch->kernel].family))
+    /* engines have names behind that of the family and a slash */
+    struct text family = ITEMS(program->plan.kernels, struct kernel)[launch->kernel].family;
+    if (family.count >= strlen(CONTRACTION) && memcmp(family.at, CONTRACTION, strlen(CONTRACTION)) == 0)
         cost = fmax(cost, sqrt(largest[0] * largest[1] * largest[2]) / MULTIPLY_ADDS_A_NS);
     return cost;
 }
