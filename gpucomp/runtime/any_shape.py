@@ -219,7 +219,7 @@ class AnyShapeExecutable(Executable):
         """As ``Executable._run``. Sizes must be in their ranges, and one dimension must have one size: else ``InputError``."""
         if self._states:
             return held_by(self, how).run(self, inputs, how)
-        known = as_they_are(inputs, self._expected)
+        known = as_they_are(inputs, self._expected[0])
         if known is not None and (exe := self._ready.get(known[1])) is not None:
             exe.used = True
             return exe.run_checked(known[0], how)

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -91,6 +91,8 @@ class CpuProgram:
     weights    an array for every ``weight`` buffer of the plan, by name; ``large_pages`` replaces those that it moves
     threads    0 for ``GPUCOMP_THREADS``, or as many as the process may use if that is not set
     """
+
+    knows_inputs: ClassVar[bool] = False  # whether shapes and types of inputs are right when it is given them
 
     def __init__(
         self,
@@ -251,7 +253,9 @@ class CpuProgram:
 
     def bound(self, inputs: Mapping[str, object], outputs: Mapping[str, Any]) -> Bound | None:
         """What a run with these arrays writes into the table; ``None`` if not all of them can be used where they lie."""
-        return bound(self._read, self._written, inputs, outputs) if self._writes_all and not self._copied else None
+        if not self._writes_all or self._copied:
+            return None
+        return bound(self._read, self._written, inputs, outputs, known=self.knows_inputs)
 
     def run(
         self, inputs: Mapping[str, np.ndarray], how: Options = PLAIN, bound: Bound | None = None

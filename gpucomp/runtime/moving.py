@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from gpucomp.ir.dims import OpenShapes
-from gpucomp.runtime.arguments import Bound, bound
 from gpucomp.runtime.cpu import EPOCHS, SMALLEST_SHARED_NS, CpuProgram
 from gpucomp.runtime.inputs import TensorSpec, fits
 from gpucomp.runtime.lanes import Lane
@@ -33,8 +32,11 @@ Shapes = tuple[tuple[int, ...], ...]  # of all inputs
 class MovingProgram(CpuProgram):
     """A program for one set of sizes that can be moved to others of the same plan.
 
-    Its lock, arena, context and counters are those of the lane's first program, which makes them anew after a fork.
+    It is given inputs of the right types, and of the shapes that it was moved to. Its lock, arena, context and counters are those
+    of the lane's first program, which makes them anew after a fork.
     """
+
+    knows_inputs = True
 
     def __init__(self, program: CpuProgram, steps: SizeSteps) -> None:
         """``program`` is not used by others: this one takes over what it has. It runs once it has been moved."""
@@ -63,11 +65,6 @@ class MovingProgram(CpuProgram):
         self._call = address_of(steps.steps), len(steps.steps), base, self._launches.table.address
         self._moved_in = self._epoch
         self._lies_in: np.ndarray | None = None  # the arena whose address is among the words
-
-    def bound(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Bound | None:
-        """As of ``CpuProgram``, for ``inputs`` whose shapes it was moved to, and whose types are right."""
-        able = self._writes_all and not self._copied
-        return bound(self._read, self._written, inputs, outputs, known=True) if able else None
 
     def move(self, shapes: Shapes) -> bool:
         """Go to the sizes of ``shapes``; whether that was possible. If not, it cannot run before it is moved again."""
