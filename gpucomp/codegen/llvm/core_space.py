@@ -9,10 +9,16 @@ import numpy as np
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import array, either, gcd, least, lockstep, most
+from gpucomp.expr.core import Call, Expr, walk
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 
 COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow", "sin", "cos", "tan"})  # functions of many instructions
+
+
+def is_costly(exprs: Iterable[Expr]) -> bool:
+    """Whether one of them calls a function of ``COSTLY``."""
+    return any(isinstance(node, Call) and node.fn in COSTLY for expr in exprs for node in walk(expr))
 
 
 class VectorSchedule(Tunables):

@@ -24,31 +24,27 @@ def strided_load(code: Code, address: Value, type: Type, stride: int, mask: Valu
         places = [start + place for place in range(lanes)]
         order = [place // stride if place % stride == 0 else lanes for place in places]
         parts.append(code.masked_load(at, type, code.shuffle(mask, nothing, order)))
-    result = parts[0]
-    for number in range(1, stride):
-        order = []
-        for lane in range(lanes):
-            place, own = lane * stride, min(lane * stride // lanes, stride - 1)
-            earlier = place if number == 1 else lane  # the first shuffle sees the first part as it was loaded
-            order.append(lanes + place - starts[number] if own == number else earlier if own < number else 0)
-        result = code.shuffle(result, parts[number], order)
-    return result
+    return _picked(code, parts, starts, range(0, lanes * stride, stride))
 
 
 def parted(code: Code, vectors: Sequence[Value], stride: int) -> list[Value]:
     """For each start below ``stride``: every ``stride``-th element, of as many contiguous vectors, from it on."""
-    lanes, found = vectors[0].type.lanes, []
-    for start in range(stride):
-        result, places = vectors[0], [start + lane * stride for lane in range(lanes)]
-        for number in range(1, stride):
-            order = []
-            for lane, place in enumerate(places):
-                earlier = place if number == 1 else lane  # the first shuffle sees the first vector as it was
-                own = place // lanes
-                order.append(lanes + place % lanes if own == number else earlier if own < number else 0)
-            result = code.shuffle(result, vectors[number], order)
-        found.append(result)
-    return found
+    end = vectors[0].type.lanes * stride
+    starts = range(0, end, vectors[0].type.lanes)
+    return [_picked(code, vectors, starts, range(start, end, stride)) for start in range(stride)]
+
+
+def _picked(code: Code, parts: Sequence[Value], starts: Sequence[int], places: Sequence[int]) -> Value:
+    """The elements at ``places``, in order. Each of ``parts`` has those from one of ``starts`` on."""
+    lanes, result = len(places), parts[0]
+    for number in range(1, len(parts)):
+        order = []
+        for lane, place in enumerate(places):
+            own = min(place // lanes, len(parts) - 1)
+            earlier = place if number == 1 else lane  # the first shuffle sees the first part as it was
+            order.append(lanes + place - starts[number] if own == number else earlier if own < number else 0)
+        result = code.shuffle(result, parts[number], order)
+    return result
 
 
 def transposed(code: Code, rows: Sequence[Value]) -> list[Value]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
+from gpucomp.codegen.llvm.core_space import COSTLY
 from gpucomp.codegen.llvm.ir.builder import Code, Value
 from gpucomp.codegen.llvm.ir.printer import INT32, Affine, LaneValue, Printer
 from gpucomp.codegen.llvm.ir.types import I64, PTR
@@ -357,7 +358,7 @@ FEW_TASKS = 16  # for as many threads
 
 def operations(exprs: Sequence[Expr]) -> float:
     """About how many operations the expressions cost; those in reductions count once per element."""
-    costly = {"exp", "log", "tanh", "erf", "pow", "sin", "cos", "tan", "div", "sqrt"}
+    costly = COSTLY | {"div", "sqrt"}
 
     def cost(expr: Expr, memo: dict[Expr, float]) -> float:
         total = 0.0

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpucomp.codegen.llvm.core_space import COSTLY, LINE
+from gpucomp.codegen.llvm.core_space import COSTLY, LINE, is_costly
 from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Slot, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue, Printer
@@ -256,8 +256,7 @@ class _Columns:
     def _copies(self, group: Sequence[int]) -> int:
         """How many accumulators. Where two registers are abreast for a costly function, one: no more would fit the registers."""
         abreast = 4 * self.width > self.entry.target.limits.vector_bytes
-        nodes = (node for k in group for node in walk(self.work.statistics[k].value))
-        return 1 if abreast and any(isinstance(node, Call) and node.fn in COSTLY for node in nodes) else self.copies
+        return 1 if abreast and is_costly(self.work.statistics[k].value for k in group) else self.copies
 
     def _terms(self, group: Sequence[int], program: Program, at: Value, mask: Value | None) -> list[Value]:
         """What the columns from ``at`` on contribute to each statistic. It is kept if the stores need it."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from gpucomp.codegen.llvm.core_space import COSTLY, VectorSchedule
+from gpucomp.codegen.llvm.core_space import VectorSchedule, is_costly
 from gpucomp.device.limits import Limits
-from gpucomp.expr.core import Call, Expr, walk
 from gpucomp.kernel import Kernel, Rowwise
 from gpucomp.kernel.sizes import Sizes, tunable
 
@@ -48,13 +47,9 @@ def _lanes(limits: Limits, *, costly: int = 0) -> int:
     return lanes * ABREAST if costly and lanes * ABREAST in LoopsSchedule.choices("lanes") else lanes
 
 
-def _is_costly(exprs: Iterable[Expr]) -> int:
-    return int(any(isinstance(node, Call) and node.fn in COSTLY for expr in exprs for node in walk(expr)))
-
-
 def problem(kernel: Kernel) -> LoopsProblem:
     points = math.prod(a.extent for a in kernel.body.domain)
-    return LoopsProblem(points=points, costly=_is_costly(store.value for store in kernel.stores))
+    return LoopsProblem(points=points, costly=int(is_costly(store.value for store in kernel.stores)))
 
 
 def objections(s: ScatterSchedule, p: Sizes, limits: Limits) -> Iterator[str]:
@@ -74,7 +69,7 @@ def rowwise_problem(kernel: Kernel[Rowwise]) -> RowwiseProblem:
     body = kernel.body
     rows, cols = (math.prod(a.extent for a in axes) for axes in (body.rows, body.cols))
     values = [*(one.value for one in body.statistics), *(one.value for one in kernel.stores)]
-    return RowwiseProblem(rows=rows, cols=cols, costly=_is_costly(values))
+    return RowwiseProblem(rows=rows, cols=cols, costly=int(is_costly(values)))
 
 
 def rowwise_default(p: RowwiseProblem, limits: Limits) -> RowwiseSchedule:
