@@ -26,9 +26,11 @@ from gpucomp.targets.llvm_build import Build
 # Engines that unroll sums and write addresses with constant offsets. LLVM's strength reduction compares each of these addresses
 # with each other: it takes a third of a model's compilation, up to nine tenths of a depthwise convolution's, and makes none of
 # them faster (measured with AVX2; vnni and bytes have the nests of pairs and windows; Winograd's algorithm takes 0.99 to 1.01 of
-# the time with AVX-512, AVX2 and SSE4). Copies, pools, reductions and fused layers are 3 to 20 % faster with it.
+# the time with AVX-512, AVX2 and SSE4; attention 0.99 to 1.01 with AVX2 and SSE4, but of one query 1.07 with SSE4). Copies,
+# pools, reductions and fused layers are 3 to 20 % faster with it.
 ADDRESSED = frozenset(
     {
+        "attention",
         "contraction",
         "contraction/pairs",
         "contraction/vnni",
@@ -42,6 +44,7 @@ ADDRESSED = frozenset(
 # addresses (AVX-512, AVX2, SSE4): these passes take a quarter to two fifths of the compilation of such a kernel. Those with
 # ``POINTERS`` are left out.
 WRITTEN_OUT = frozenset({"fused_layers", "contraction", "contraction/winograd", "loops/windows", "pool/windows"})
+LONG_POOL = 100_000  # bytes of text of a pooling for any size that has many taps
 POINTERS = " x ptr], align 64"  # a table of a pointer for each row: what its loops compute of it does not stay in registers then
 
 HELPED_NODES = 30  # of a model; the kernels of less are compiled before a helper has started
@@ -134,13 +137,21 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
             parts += [BEGIN, SIZES]
         parts += [part for probe in probes(target) for part in (probe.text, _wrapper(probe))]
     if isa_of(target.features) is X86_64 and unique:
-        parts += [llvm_object.AS_WRITTEN] if all(source.engine in ADDRESSED for source in unique) else []
+        parts += [llvm_object.AS_WRITTEN] if all(map(_addressed, unique)) else []
         parts += [llvm_object.FEW_PASSES] if all(map(_written_out, unique)) else []
     parts.append(f'attributes #0 = {{ nounwind noinline "no-builtins" {width} }}')
     parts.append(f'attributes #1 = {{ nounwind "no-builtins" {width} }}')
     text = "\n".join(parts)
     isa = isa_of(target.features)
     return without_calls(text, rounds=isa is WASM32) if isa.pointer == 4 else text
+
+
+def _addressed(source: KernelSource) -> bool:
+    """Whether LLVM's strength reduction would gain too little. A long pooling for any size is 2 % faster with it, and compiles in
+    half of the time without.
+    """
+    long = source.engine == "pool/windows" and source.sizes and len(source.text) > LONG_POOL
+    return source.engine in ADDRESSED or bool(long)
 
 
 def _written_out(source: KernelSource) -> bool:

@@ -296,6 +296,17 @@ def test_engines_that_unroll_sums_say_that_their_addresses_are_as_written() -> N
     assert llvm_object.AS_WRITTEN not in cpu.module_text([unrolled], arm, runner=False)
 
 
+def test_of_poolings_only_long_ones_for_any_size_have_addresses_as_written() -> None:
+    x86 = cpu.named("cpu:x86-64-v3")
+    pool = replace(source(elementwise("exp"), x86), engine="pool/windows")
+    long = replace(pool, text=pool.text + "\n;" * cpu.LONG_POOL)
+    sizes = (RunSize(size_of(Dim("n", 1, 8), 2)),)
+
+    assert llvm_object.AS_WRITTEN in cpu.module_text([replace(long, sizes=sizes)], x86, runner=False)
+    for other in (replace(pool, sizes=sizes), long):
+        assert llvm_object.AS_WRITTEN not in cpu.module_text([other], x86, runner=False)
+
+
 def test_engines_of_many_loops_get_few_passes() -> None:
     known = {family.title for engines in ENGINES.values() for family in engines}
     x86, arm = cpu.named("cpu:x86-64-v3"), cpu.named("cpu:neoverse-n1")

@@ -33,6 +33,9 @@ class FlatStore:
     value: Expr
 
 
+COMPARED = frozenset({"lt", "le", "eq", "ne"})
+
+
 class Flattener:
     """Rewrites each load to one flat offset and simplifies."""
 
@@ -95,6 +98,9 @@ def merge_axes(
     position = len(axes) - 2
     while position >= 0:
         outer, inner = axes[position], axes[position + 1]
+        position -= 1
+        if _stay_apart(outer, inner, exprs, only_offsets=only_offsets):
+            continue
         both = _joined(f"{outer.name}{inner.name}", outer, inner)
         split: dict[Expr, Expr] = {
             outer: call("floordiv", both, inner.extent),
@@ -103,10 +109,31 @@ def merge_axes(
         merged = [simplify(substitute(e, split)) for e in exprs]
         before, after = (offsets(exprs), offsets(merged)) if only_offsets else (exprs, merged)
         if _divisions(after) <= _divisions(before):
-            axes[position : position + 2] = [both]
+            axes[position + 1 : position + 3] = [both]
             exprs = merged
-        position -= 1
     return axes, exprs
+
+
+def _stay_apart(outer: Var, inner: Var, exprs: Sequence[Expr], *, only_offsets: bool) -> bool:
+    """Whether it is plain that ``merge_axes`` would add a division: somewhere a step of ``outer`` is not all steps of ``inner``.
+
+    Where nothing divides the axes now, a sum with other steps keeps a quotient or a remainder of both.
+    """
+    sums: dict[Expr, None] = {}
+    for expr in exprs:
+        for node in walk(expr):
+            if isinstance(node, Call) and not node.free.isdisjoint((outer, inner)):
+                if node.fn in {"floordiv", "mod"}:
+                    return False
+                if node.fn in COMPARED and not only_offsets and not node.args[0].dtype.is_float:
+                    sums |= dict.fromkeys(node.args)
+            if isinstance(node, Load):
+                sums[node.index[0]] = None
+    for one in sums:
+        far, near = coefficient(one, outer), coefficient(one, inner)
+        if far is not None and near is not None and not same(far, near * inner.extent):
+            return True
+    return False
 
 
 def collapse(axes: Sequence[Var], name: str) -> tuple[Var, dict[Expr, Expr]]:
