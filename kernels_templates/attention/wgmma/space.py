@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
-from gpucomp.ir.size import at_most, is_zero
-from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Attention, Kernel
-from gpucomp.kernel.forms.copyable import stored
-from gpucomp.kernel.forms.operand import count
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
+from gpucomp.kernels_templates.attention.panels import (
+    BARRIER_BYTES,
+    PANEL,
+    ROW_BYTES,
+    STEP,
+    not_by_panels,
+    values_pad,
+)
 from gpucomp.kernels_templates.attention.simt import space as simt
-from gpucomp.kernels_templates.attention.wgmma.emit import PANEL, emit_wgmma_attention, operand_matrices
-from gpucomp.refusal import Refusal
-from gpucomp.schedule.space import MAX_GROUPS, WARP, Family, Work, can_run, remembered, too_many_groups
+from gpucomp.kernels_templates.attention.wgmma.emit import emit_wgmma_attention
+from gpucomp.schedule.space import WARP, Family, Work, can_run, remembered, too_many_groups
 
 GROUP = 128  # threads of a warpgroup
 ROWS = 64  # rows of a warpgroup
-STEP = 16  # depth of a wgmma
-WIDTHS = (16, 32, 48, 64, 96, 128, 192, 256)  # values that a wgmma sums, of those that the prelude has
-ROW_BYTES = 128
-BARRIER_BYTES = 8
 ADDRESSES = 36  # registers besides scores, weights and sums: addresses, maxima, totals, counters
 TRADES = {1: (56, 255), 2: (40, 232), 3: (32, 160)}  # by consumers: registers of the producer's and a consumer's thread
-MOST_BESIDE = 2 * 256  # rows and columns of tiles past the end
 SCORE_INSTRUCTIONS = 5  # per score: maximum, difference, exp2, total, half a conversion and half a scaled sum
 TILE_INSTRUCTIONS = 80  # per warp and tile: barriers, products, the maximum of four lanes
 TILE_CYCLES = 120  # per tile: a product that is waited for
@@ -61,21 +59,7 @@ class WgmmaAttentionSizes(Sizes):
 def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
     if not {"wgmma", "tma"} <= features:
         return "the device has no wgmma"
-    body = kernel.body
-    if reason := simt.accepts(kernel, features):
-        return reason
-    types = {stored(e).dtype for e in (body.q, body.k, body.v)}
-    if body.acc.dtype is not F32 or types not in ({F16}, {BF16}):
-        return "queries, keys and values of f16, or all of bf16, expected"
-    if not all(0 < count(head) <= WIDTHS[-1] for head in (body.depth, body.values)):
-        return f"heads of 1 to {WIDTHS[-1]} elements expected"
-    axes = (*body.batch, *body.rows, *body.cols)
-    if any(is_zero(v.extent) for v in axes) or not all(at_most(1, v.extent) for v in axes):
-        return "there may be nothing to multiply"
-    if not all(at_most(count(group) + MOST_BESIDE, MAX_GROUPS) for group in (body.batch, body.rows, body.cols)):
-        return "rows and columns are counted with 32 bits"
-    found = operand_matrices(kernel)
-    return found.reason if isinstance(found, Refusal) else ""
+    return simt.accepts(kernel, features) or not_by_panels(kernel)
 
 
 @remembered
@@ -104,10 +88,6 @@ def derive(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> WgmmaAttentio
         tiles_m=max(1, tiles_m),
         tiles=tiles_m * p.batch,
     )
-
-
-def values_pad(p: simt.AttentionProblem) -> int:
-    return next((width for width in WIDTHS if width >= p.values), WIDTHS[-1])
 
 
 def registers(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> int:
