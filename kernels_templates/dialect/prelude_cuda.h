@@ -35,7 +35,13 @@ __device__ __forceinline__ float gc_half_to_float(gc_half x) {
 
 __device__ __forceinline__ gc_half gc_float_to_half(float x) {
   gc_half y;
+#if __CUDA_ARCH__ >= 1000  // ptxas converts one number in the unit of exponentials, a fourth as fast as two at once
+  unsigned two;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(0.0f), "f"(x));
+  y.bits = (unsigned short)two;
+#else
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#endif
   return y;
 }
 
@@ -45,7 +51,11 @@ __device__ __forceinline__ float gc_bf16_to_float(gc_bf16 x) {
 
 __device__ __forceinline__ gc_bf16 gc_float_to_bf16(float x) {
   gc_bf16 y;
-#if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 1000  // two at once for the same reason
+  unsigned two;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(0.0f), "f"(x));
+  y.bits = (unsigned short)two;
+#elif __CUDA_ARCH__ >= 800
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
 #else
   const unsigned bits = __float_as_uint(x);
@@ -53,6 +63,27 @@ __device__ __forceinline__ gc_bf16 gc_float_to_bf16(float x) {
   y.bits = (unsigned short)(is_nan ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 #endif
   return y;
+}
+
+// Two numbers as the halves of 32 bits, the first one in the low half.
+__device__ __forceinline__ unsigned gc_pair_of_f16(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  unsigned pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return gc_float_to_half(low).bits | (unsigned)gc_float_to_half(high).bits << 16;
+#endif
+}
+
+__device__ __forceinline__ unsigned gc_pair_of_bf16(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return gc_float_to_bf16(low).bits | (unsigned)gc_float_to_bf16(high).bits << 16;
+#endif
 }
 
 __device__ __forceinline__ float gc_f8e4m3_to_float(gc_f8e4m3 x) {
@@ -108,6 +139,9 @@ __device__ __forceinline__ gc_f8e5m2 gc_float_to_f8e5m2(float x) {
 // accesses: use gc_syncwarp between a write to shared memory and another lane's read of it.
 
 __device__ __forceinline__ void gc_syncwarp() { __syncwarp(); }
+
+// Whether it is so in any lane.
+__device__ __forceinline__ bool gc_any(bool is) { return __any_sync(0xffffffffu, is); }
 
 __device__ __forceinline__ float gc_shfl_xor(float value, int lane_mask) {
   return __shfl_xor_sync(0xffffffffu, value, lane_mask);
@@ -190,6 +224,17 @@ __device__ __forceinline__ float gc_exp2(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
+}
+
+// The same within 3e-6 of itself for x up to 126, zero below -126.5, by multiply-adds: the unit of exponentials is for other powers.
+// 2^r of a remainder r of at most a half is a polynomial that is 1 at 0; its coefficients have the least largest relative error.
+__device__ __forceinline__ float gc_exp2_polynomial(float x) {
+  const float magic = 12582912.0f;  // 1.5 * 2^23: a sum with it is rounded to a whole number, which is in its last bits
+  const float bounded = gc_max_nan(x, -127.0f);
+  const float sum = bounded + magic;
+  const float r = bounded - (sum - magic);
+  const float part = fmaf(fmaf(fmaf(fmaf(9.5828539e-3f, r, 5.5906426e-2f), r, 2.4024099e-1f), r, 6.9312418e-1f), r, 1.0f);
+  return part * __int_as_float((__float_as_int(sum) << 23) + 0x3f800000);
 }
 
 // A NaN in any lane is the result, as in numpy.
@@ -973,8 +1018,9 @@ __device__ __forceinline__ void gc_stmatrix_x4(void* shared_row, unsigned r0, un
 // ---- tcgen05 --------------------------------------------------------------------------------------
 // sm_100 and its family; PTX ISA, "TensorCore 5th Generation Family Instructions". Sums are in tensor memory: 128 lanes of 512
 // columns of 32 bits for a multiprocessor, of which a block allocates columns. An address there is the lane, times 65536, plus
-// the column. One thread multiplies m rows of `a` with n rows of `b`, both K-major in shared memory. Of 128 rows, row r is in
-// lane r; of 64 rows it is in lane r / 16 * 32 + r % 16. A warp reaches the 32 lanes from 32 (warp % 4) on.
+// the column. One thread multiplies m rows of `a` with n rows of `b`, both K-major in shared memory unless it is said otherwise.
+// Of 128 rows, row r is in lane r; of 64 rows it is in lane r / 16 * 32 + r % 16. A warp reaches the 32 lanes from
+// 32 (warp % 4) on.
 
 // All threads of one warp: `columns`, a power of two from 32 to 512, for the block, whose address is written to shared memory.
 // Waits until the multiprocessor has as many. A block allocates once.
@@ -1006,6 +1052,14 @@ __device__ __forceinline__ unsigned long long gc_tcgen05_operand(const void* sha
          | 64ull << 32       // bytes / 16 from 8 rows to the next 8, bits 32 to 45
          | 1ull << 46        // version of the descriptor, bits 46 and 47
          | 2ull << 61;       // 128-byte swizzle, bits 61 to 63
+}
+
+// Describes an operand that is contiguous along its rows (MN-major): panels of 64 rows of 16 bits, `panel_bytes` apart, in each of
+// which a step of depth is 128 bytes, which TMA swizzled by 128 bytes. Further along K, by 8: add 64. CUTLASS,
+// cute/atom/mma_traits_sm100.hpp, make_umma_desc of Major::MN: ((8,n),(8,k)):((1,LBO),(8,SBO)).
+__device__ __forceinline__ unsigned long long gc_tcgen05_turned(const void* shared_tile, unsigned panel_bytes) {
+  const unsigned long long start = (unsigned)__cvta_generic_to_shared(shared_tile) >> 4 & 0x3fffu;
+  return start | (unsigned long long)(panel_bytes >> 4) << 16 | 64ull << 32 | 1ull << 46 | 2ull << 61;
 }
 
 // The instruction's descriptor: f32 sums of m x n products of K-major operands of one type, whose `format` is 0 for f16, 1 for
@@ -1045,6 +1099,27 @@ __device__ __forceinline__ void gc_tcgen05_tf32(unsigned sums, unsigned long lon
 }
 
 #undef GC_TCGEN05
+
+#define GC_TCGEN05_WEIGHTS(format)                                                            \
+  asm volatile(                                                                              \
+      "{\n.reg .pred add;\n"                                                                 \
+      "setp.ne.b32 add, %4, 0;\n"                                                            \
+      "tcgen05.mma.cta_group::1.kind::f16 [%0], [%1], %2, %3, add;\n}" ::"r"(sums), "r"(a),  \
+      "l"(b), "r"(gc_tcgen05_instruction(format, 128, n) | 1u << 16), "r"((int)add)          \
+      : "memory")
+
+// Depth 16 of f16: `a` is in tensor memory, 128 rows of 8 columns, two elements each; `b` is described by gc_tcgen05_turned.
+template <int n>
+__device__ __forceinline__ void gc_tcgen05_f16_weights(unsigned sums, unsigned a, unsigned long long b, bool add) {
+  GC_TCGEN05_WEIGHTS(0);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_tcgen05_bf16_weights(unsigned sums, unsigned a, unsigned long long b, bool add) {
+  GC_TCGEN05_WEIGHTS(1);
+}
+
+#undef GC_TCGEN05_WEIGHTS
 
 // One arrival at the barrier when all products are done that the thread has asked for.
 __device__ __forceinline__ void gc_tcgen05_commit(unsigned long long* barrier) {
@@ -1102,6 +1177,69 @@ __device__ __forceinline__ void gc_tcgen05_wait_load(float* values) {
 #pragma unroll
   for (int i = 0; i < columns / 2; ++i) asm volatile("" : "+f"(values[i]));  // nothing that reads them moves past the wait
 }
+
+// All threads of a warp, with the same address, of its 32 lanes: `columns` columns, 16 or 32. Thread t gets those of lane t, which
+// are there after gc_tcgen05_wait_row.
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_load_row(float* values, unsigned from) {
+  if constexpr (columns == 16)
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x16.b32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+        "}, [%16];"
+        : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3]), "=f"(values[4]), "=f"(values[5]), "=f"(values[6]), "=f"(values[7]),
+          "=f"(values[8]), "=f"(values[9]), "=f"(values[10]), "=f"(values[11]), "=f"(values[12]), "=f"(values[13]), "=f"(values[14]), "=f"(values[15])
+        : "r"(from)
+        : "memory");
+  if constexpr (columns == 32)
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x32.b32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+        "}, [%32];"
+        : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3]), "=f"(values[4]), "=f"(values[5]), "=f"(values[6]), "=f"(values[7]),
+          "=f"(values[8]), "=f"(values[9]), "=f"(values[10]), "=f"(values[11]), "=f"(values[12]), "=f"(values[13]), "=f"(values[14]), "=f"(values[15]),
+          "=f"(values[16]), "=f"(values[17]), "=f"(values[18]), "=f"(values[19]), "=f"(values[20]), "=f"(values[21]), "=f"(values[22]), "=f"(values[23]),
+          "=f"(values[24]), "=f"(values[25]), "=f"(values[26]), "=f"(values[27]), "=f"(values[28]), "=f"(values[29]), "=f"(values[30]), "=f"(values[31])
+        : "r"(from)
+        : "memory");
+}
+
+// Waits for all of the thread's loads; `values` are those of one or several that follow each other.
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_wait_row(float* values) {
+  asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < columns; ++i) asm volatile("" : "+f"(values[i]));
+}
+
+// The same to tensor memory: 16 or 32 words of thread t to lane t. They are there after gc_tcgen05_wait_store.
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_store_row(unsigned to, const unsigned* words) {
+  if constexpr (columns == 16)
+    asm volatile("tcgen05.st.sync.aligned.32x32b.x16.b32 [%0], {"
+        "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16"
+        "};" ::"r"(to),
+          "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(words[4]), "r"(words[5]), "r"(words[6]), "r"(words[7]),
+          "r"(words[8]), "r"(words[9]), "r"(words[10]), "r"(words[11]), "r"(words[12]), "r"(words[13]), "r"(words[14]), "r"(words[15])
+        : "memory");
+  if constexpr (columns == 32)
+    asm volatile("tcgen05.st.sync.aligned.32x32b.x32.b32 [%0], {"
+        "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32"
+        "};" ::"r"(to),
+          "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(words[4]), "r"(words[5]), "r"(words[6]), "r"(words[7]),
+          "r"(words[8]), "r"(words[9]), "r"(words[10]), "r"(words[11]), "r"(words[12]), "r"(words[13]), "r"(words[14]), "r"(words[15]),
+          "r"(words[16]), "r"(words[17]), "r"(words[18]), "r"(words[19]), "r"(words[20]), "r"(words[21]), "r"(words[22]), "r"(words[23]),
+          "r"(words[24]), "r"(words[25]), "r"(words[26]), "r"(words[27]), "r"(words[28]), "r"(words[29]), "r"(words[30]), "r"(words[31])
+        : "memory");
+}
+
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_store_row(unsigned to, const float* values) {
+  unsigned words[columns];
+#pragma unroll
+  for (int i = 0; i < columns; ++i) words[i] = __float_as_uint(values[i]);
+  gc_tcgen05_store_row<columns>(to, words);
+}
+
+__device__ __forceinline__ void gc_tcgen05_wait_store() { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory"); }
 
 // ---- clusters and programmatic launch -------------------------------------------------------------
 // sm_90 and later. The blocks of a cluster run at the same time and read each other's shared memory.

@@ -143,6 +143,14 @@ __device__ __forceinline__ gc_bf16 gc_float_to_bf16(float x) {
   return {(unsigned short)(is_nan ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
+__device__ __forceinline__ unsigned gc_pair_of_f16(float low, float high) {
+  return gc_float_to_half(low).bits | (unsigned)gc_float_to_half(high).bits << 16;
+}
+
+__device__ __forceinline__ unsigned gc_pair_of_bf16(float low, float high) {
+  return gc_float_to_bf16(low).bits | (unsigned)gc_float_to_bf16(high).bits << 16;
+}
+
 __device__ __forceinline__ float gc_f8e4m3_to_float(gc_f8e4m3 x) {
   const unsigned magnitude = x.bits & 0x7fu;
   const float y = magnitude == 0x7fu ? NAN
@@ -191,6 +199,13 @@ inline int gc_lane_below(unsigned delta) {
 }
 
 __device__ __forceinline__ void gc_syncwarp() { gc_exchange("gc_syncwarp", 0, gc_runtime_lane()); }
+
+__device__ __forceinline__ bool gc_any(bool is) {
+  unsigned found = is;
+  for (int lanes = 16; lanes > 0; lanes >>= 1)
+    found |= gc_exchange("gc_any", found, (gc_runtime_lane() ^ lanes) & 31);
+  return found != 0;
+}
 
 __device__ __forceinline__ float gc_shfl_xor(float value, int lane_mask) {
   return gc_exchange("gc_shfl_xor", value, (gc_runtime_lane() ^ lane_mask) & 31);
@@ -252,6 +267,15 @@ __device__ __forceinline__ float gc_min_nan(float a, float b) { return a < b || 
 __device__ __forceinline__ float gc_exp2(float x) {
   const float power = exp2f(x);
   return power < 0x1p-126f ? 0.0f : power;
+}
+
+__device__ __forceinline__ float gc_exp2_polynomial(float x) {
+  const float magic = 12582912.0f;
+  const float bounded = gc_max_nan(x, -127.0f);
+  const float sum = bounded + magic;
+  const float r = bounded - (sum - magic);
+  const float part = fmaf(fmaf(fmaf(fmaf(9.5828539e-3f, r, 5.5906426e-2f), r, 2.4024099e-1f), r, 6.9312418e-1f), r, 1.0f);
+  return part * __int_as_float((__float_as_int(sum) << 23) + 0x3f800000);
 }
 
 template <class T>
@@ -640,6 +664,11 @@ __device__ __forceinline__ unsigned long long gc_tcgen05_operand(const void* sha
   return start | 1ull << 16 | 64ull << 32 | 1ull << 46 | 2ull << 61;
 }
 
+__device__ __forceinline__ unsigned long long gc_tcgen05_turned(const void* shared_tile, unsigned panel_bytes) {
+  const unsigned long long start = gc_runtime_shared_offset(shared_tile) >> 4;
+  return start | (unsigned long long)(panel_bytes >> 4) << 16 | 64ull << 32 | 1ull << 46 | 2ull << 61;
+}
+
 __device__ __forceinline__ constexpr unsigned gc_tcgen05_instruction(unsigned format, int m, int n) {
   return 1u << 4 | format << 7 | format << 10 | (unsigned)(n / 8) << 17 | (unsigned)(m / 16) << 24;
 }
@@ -659,6 +688,16 @@ __device__ __forceinline__ void gc_tcgen05_tf32(unsigned sums, unsigned long lon
   gc_runtime_tcgen05(4, sums, a, b, gc_tcgen05_instruction(2, m, n), add);
 }
 
+template <int n>
+__device__ __forceinline__ void gc_tcgen05_f16_weights(unsigned sums, unsigned a, unsigned long long b, bool add) {
+  gc_runtime_tcgen05_weights(sums, a, b, gc_tcgen05_instruction(0, 128, n) | 1u << 16, add);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_tcgen05_bf16_weights(unsigned sums, unsigned a, unsigned long long b, bool add) {
+  gc_runtime_tcgen05_weights(sums, a, b, gc_tcgen05_instruction(1, 128, n) | 1u << 16, add);
+}
+
 __device__ __forceinline__ void gc_tcgen05_commit(unsigned long long* barrier) { gc_runtime_tcgen05_commit(barrier); }
 
 __device__ __forceinline__ void gc_tcgen05_commit_multicast(unsigned long long* barrier, unsigned short ranks) {
@@ -674,6 +713,28 @@ template <int columns>
 __device__ __forceinline__ void gc_tcgen05_wait_load(float* values) {
   gc_runtime_tcgen05_wait_load(values);
 }
+
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_load_row(float* values, unsigned from) {
+  gc_runtime_tcgen05_load_row(columns, values, from);
+}
+
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_wait_row(float* values) {
+  gc_runtime_tcgen05_wait_load(values);
+}
+
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_store_row(unsigned to, const unsigned* words) {
+  gc_runtime_tcgen05_store_row(columns, to, words);
+}
+
+template <int columns>
+__device__ __forceinline__ void gc_tcgen05_store_row(unsigned to, const float* values) {
+  gc_runtime_tcgen05_store_row(columns, to, values);
+}
+
+__device__ __forceinline__ void gc_tcgen05_wait_store() { gc_runtime_tcgen05_wait_store(); }
 
 // ---- clusters and programmatic launch -------------------------------------------------------------
 

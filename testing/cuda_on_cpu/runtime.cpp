@@ -380,6 +380,7 @@ void run_kernel_forever() {
     if (!self.stores.empty()) fail("exits while a TMA store reads its shared memory: wait for it");
     if (!self.wgmmas.empty()) fail("exits with wgmma in flight: wait for them");
     if (!self.tensor.loads.empty()) fail("exits with loads of tensor memory in flight: gc_tcgen05_wait_load");
+    if (!self.tensor.stores.empty()) fail("exits with stores to tensor memory in flight: gc_tcgen05_wait_store");
     self.state = State::DONE;
     Warp& warp = warp_of(self);
     --warp.alive;
@@ -907,12 +908,11 @@ size_t turned_at(unsigned long long descriptor, int row, int column) {
 }
 
 // The columns of such an operand of 16 rows, each with its depth, as the async proxy sees them.
-std::vector<unsigned char> turned_operand(const char* which, unsigned long long descriptor, int columns) {
-  const Block& block = *running->block;
+std::vector<unsigned char> turned_rows_at(const char* what, const Block& block, const char* which, unsigned long long descriptor,
+                                          int columns) {
   const size_t start = (descriptor & 0x3fff) << 4;
-  if (descriptor >> 62 != 1) fail("wgmma: operand %s is not described with the 128-byte swizzle", which);
-  if (start & 0x3ff) fail("wgmma: operand %s starts at byte %zu, within a pattern of the swizzle", which, start);
-  require_landed("wgmma", block, which, start, turned_at(descriptor, 15, columns - 1) / 1024 * 1024 + 1024);
+  if (start & 0x3ff) fail("%s: operand %s starts at byte %zu, within a pattern of the swizzle", what, which, start);
+  require_landed(what, block, which, start, turned_at(descriptor, 15, columns - 1) / 1024 * 1024 + 1024);
   std::vector<unsigned char> found((size_t)columns * 32);
   for (int column = 0; column < columns; ++column)
     for (int row = 0; row < 16; ++row)
@@ -920,8 +920,20 @@ std::vector<unsigned char> turned_operand(const char* which, unsigned long long 
   return found;
 }
 
+std::vector<unsigned char> turned_operand(const char* which, unsigned long long descriptor, int columns) {
+  if (descriptor >> 62 != 1) fail("wgmma: operand %s is not described with the 128-byte swizzle", which);
+  return turned_rows_at("wgmma", *running->block, which, descriptor, columns);
+}
+
 std::vector<unsigned char> columns_of(unsigned long long descriptor, int columns, bool turned) {
   return turned ? turned_operand("b", descriptor, columns) : operand("b", descriptor, columns);
+}
+
+// For ThreadSanitizer: such an operand is read.
+void watch_turned(const Block& block, unsigned long long descriptor, int columns) {
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < columns; column += 8)
+      __tsan_read_range(block.dynamic_shared + turned_at(descriptor, row, column), 16);
 }
 
 std::vector<double> numbers(GcElement element, const std::vector<unsigned char>& bytes) {
@@ -940,9 +952,7 @@ void watch_operands(const Wgmma& call) {
     watch_rows(block, start_of(call.b), stride_of(call.b), 0, call.columns);
     return;
   }
-  for (int row = 0; row < 16; ++row)
-    for (int column = 0; column < call.columns; column += 8)
-      __tsan_read_range(block.dynamic_shared + turned_at(call.b, row, column), 16);
+  watch_turned(block, call.b, call.columns);
 }
 
 // This thread's sums of one wgmma are added to `values`.
@@ -997,16 +1007,32 @@ const TensorColumns& columns_at(const char* what, unsigned first, unsigned count
 }
 
 // An operand's rows by its descriptor: PTX ISA, "Shared memory descriptor".
-std::vector<unsigned char> tensor_operand(const Block& block, const char* which, unsigned long long descriptor, int rows) {
+std::vector<unsigned char> tensor_operand(const Block& block, const char* which, unsigned long long descriptor, int rows,
+                                          bool turned = false) {
   if ((descriptor >> 46 & 3) != 1) fail("tcgen05: the descriptor of operand %s is not of version 1", which);
   if (descriptor >> 61 != 2) fail("tcgen05: operand %s is not described with the 128-byte swizzle", which);
   if (descriptor >> 48 & 0x1fff) fail("tcgen05: the descriptor of operand %s has a base offset, or a mode", which);
+  if (turned) return turned_rows_at("tcgen05", block, which, descriptor, rows);
   return rows_at("tcgen05", block, which, start_of(descriptor), stride_of(descriptor), rows);
 }
 
+// The rows of an operand in tensor memory, two elements a column: PTX ISA, "Data path layout" D.
+std::vector<unsigned char> tensor_rows(Block& block, TensorSpan columns, int rows) {
+  std::vector<unsigned char> found((size_t)rows * 32);
+  for (int row = 0; row < rows; ++row)
+    memcpy(&found[(size_t)row * 32], &block.tensor.at(row, columns.first), columns.count * sizeof(uint32_t));
+  return found;
+}
+
+std::vector<unsigned char> rows_of_a(Block& block, const Tcgen05& product) {
+  return product.a_columns.count ? tensor_rows(block, product.a_columns, product.rows)
+                                 : tensor_operand(block, "a", product.a, product.rows);
+}
+
 void watch_product(const Block& block, const Tcgen05& product) {
-  watch_rows(block, start_of(product.a), stride_of(product.a), 0, product.rows);
-  watch_rows(block, start_of(product.b), stride_of(product.b), 0, product.columns);
+  if (!product.a_columns.count) watch_rows(block, start_of(product.a), stride_of(product.a), 0, product.rows);
+  if (product.turned) watch_turned(block, product.b, product.columns);
+  else watch_rows(block, start_of(product.b), stride_of(product.b), 0, product.columns);
 }
 
 // What the instruction's descriptor says: PTX ISA, "Instruction descriptor".
@@ -1015,7 +1041,7 @@ Tcgen05 described(int bytes, unsigned instruction) {
   if ((instruction >> 4 & 3) != 1) fail("tcgen05: the instruction's descriptor does not ask for sums of f32");
   if ((instruction >> 10 & 7) != format || format > 2 || (format == 2) != (bytes == 4))
     fail("tcgen05: operands of formats %u and %u, of %d bytes", format, instruction >> 10 & 7, bytes);
-  if (instruction & 0xe081e04fu) fail("tcgen05: the instruction's descriptor %#x has bits that are not emulated", instruction);
+  if (instruction & 0xe080e04fu) fail("tcgen05: the instruction's descriptor %#x has bits that are not emulated", instruction);
   if ((rows != 64 && rows != 128) || columns == 0 || columns > 256 || columns % (rows == 128 ? 16 : 8))
     fail("tcgen05: a product of %u x %u", rows, columns);
   const GcElement elements[] = {GcElement::F16, GcElement::BF16, GcElement::TF32};
@@ -1023,13 +1049,15 @@ Tcgen05 described(int bytes, unsigned instruction) {
   product.element = elements[format];
   product.rows = (int)rows;
   product.columns = (int)columns;
+  product.turned = instruction >> 16 & 1;
+  if (product.turned && bytes != 2) fail("tcgen05: only operands of 16 bits are turned here");
   return product;
 }
 
 void multiply(Block& block, Tcgen05& product) {
-  if (product.a_bytes != tensor_operand(block, "a", product.a, product.rows) ||
-      product.b_bytes != tensor_operand(block, "b", product.b, product.columns))
-    fail("tcgen05: an operand changed in shared memory before the product was done");
+  if (product.a_bytes != rows_of_a(block, product) ||
+      product.b_bytes != tensor_operand(block, "b", product.b, product.columns, product.turned))
+    fail("tcgen05: an operand changed in %s memory before the product was done", product.a_columns.count ? "its" : "shared");
   const std::vector<double> rows = numbers(product.element, product.a_bytes), cols = numbers(product.element, product.b_bytes);
   const int depth = depth_of(product.element);
   for (int row = 0; row < product.rows; ++row)
@@ -1625,7 +1653,7 @@ void gc_runtime_tcgen05_free(unsigned address, unsigned columns) {
   for (size_t t = 0; t < block_threads; ++t) {
     const Thread& other = threads_of(*self.block)[t];
     if (!other.tensor.loads.empty()) fail("%s: a thread's loads are in flight: gc_tcgen05_wait_load", what);
-    if (other.tensor.unfenced_loads && other.linear / WARP != self.linear / WARP)
+    if (!other.tensor.unfenced.empty() && other.linear / WARP != self.linear / WARP)
       fail("%s: a thread of another warp has loaded, and no gc_tcgen05_fence_before has followed", what);
   }
   if (memory.left > self.tensor.seen) fail("%s: gc_tcgen05_fence_after has not followed the others' loads", what);
@@ -1649,31 +1677,69 @@ void gc_runtime_tcgen05_fence_before() {
   if (self.tensor.unfenced_alloc)
     for (TensorColumns& held : memory.allocated)
       if (held.warp == self.linear / WARP) held.fenced = ++memory.events;
-  if (self.tensor.unfenced_loads) memory.left = ++memory.events;
-  self.tensor.unfenced_alloc = self.tensor.unfenced_loads = false;
+  if (!self.tensor.stores.empty()) fail("gc_tcgen05_fence_before: stores are in flight: gc_tcgen05_wait_store");
+  if (!self.tensor.unfenced.empty()) memory.left = ++memory.events;
+  for (const TensorSpan span : self.tensor.unfenced)
+    std::fill_n(memory.told.begin() + span.first, span.count, memory.left);
+  self.tensor.unfenced_alloc = false;
+  self.tensor.unfenced.clear();
 }
 
 void gc_runtime_tcgen05_fence_after() { running->tensor.seen = running->block->tensor.events; }
 
-void gc_runtime_tcgen05(int bytes, unsigned sums, unsigned long long a, unsigned long long b, unsigned instruction, bool add) {
+// Fails unless the threads that have loaded or stored the columns are done, have told of it, and this one knows.
+static void require_told(TensorSpan span) {
+  const Thread& self = *running;
+  TensorMemory& memory = self.block->tensor;
+  for (size_t t = 0; t < block_threads; ++t) {
+    const TensorThread& other = threads_of(*self.block)[t].tensor;
+    for (const TensorLoad& load : other.loads)
+      if (load.columns.meets(span)) fail("tcgen05: a product is asked for while a thread loads its columns");
+    for (const TensorSpan touched : other.unfenced)
+      if (touched.meets(span)) fail("tcgen05: a thread has used the product's columns, and no gc_tcgen05_fence_before has followed");
+  }
+  for (unsigned i = span.first; i < span.first + span.count; ++i)
+    if (memory.told[i] > self.tensor.seen)
+      fail("tcgen05: gc_tcgen05_fence_after has not followed what others did in the product's columns");
+}
+
+static void ask_for(Tcgen05 product, unsigned sums, unsigned long long b, bool add) {
   Thread& self = *running;
-  Tcgen05 product = described(bytes, instruction);
   if (sums >> 16) fail("tcgen05: sums from lane %u on", sums >> 16);
-  columns_at("tcgen05", sums, (unsigned)product.columns);
-  for (size_t t = 0; t < block_threads; ++t)
-    if (!threads_of(*self.block)[t].tensor.loads.empty()) fail("tcgen05: sums are asked for while a thread loads others");
   product.thread = self.linear;
   product.first_column = sums;
   product.add = add;
-  product.a = a;
   product.b = b;
+  columns_at("tcgen05", sums, (unsigned)product.columns);
+  require_told(product.sums());
+  for (const Tcgen05& before : self.block->tensor.asked) {
+    if (before.done) continue;
+    if (before.sums().meets(product.a_columns)) fail("tcgen05: an operand in tensor memory is the sums of a product under way");
+    if (before.thread != self.linear && before.uses(product.sums())) fail("tcgen05: another thread's product uses the sums");
+  }
   __tsan_func_entry(__builtin_return_address(0));
   watch_product(*self.block, product);
   __tsan_func_exit();
   const Unwatched scope;
-  product.a_bytes = tensor_operand(*self.block, "a", a, product.rows);
-  product.b_bytes = tensor_operand(*self.block, "b", b, product.columns);
+  product.a_bytes = rows_of_a(*self.block, product);
+  product.b_bytes = tensor_operand(*self.block, "b", b, product.columns, product.turned);
   self.block->tensor.asked.push_back(product);
+}
+
+void gc_runtime_tcgen05(int bytes, unsigned sums, unsigned long long a, unsigned long long b, unsigned instruction, bool add) {
+  Tcgen05 product = described(bytes, instruction);
+  product.a = a;
+  ask_for(product, sums, b, add);
+}
+
+void gc_runtime_tcgen05_weights(unsigned sums, unsigned a, unsigned long long b, unsigned instruction, bool add) {
+  Tcgen05 product = described(2, instruction);
+  if (product.rows != TENSOR_LANES || a >> 16) fail("tcgen05: an operand in tensor memory of %d rows, from lane %u on", product.rows, a >> 16);
+  product.a_columns = {a, 8};
+  columns_at("tcgen05", a, 8);
+  if (product.a_columns.meets({sums, (unsigned)product.columns})) fail("tcgen05: an operand is in the columns of the sums");
+  require_told(product.a_columns);
+  ask_for(product, sums, b, add);
 }
 
 static void commit_products(const char* what, Block& block, unsigned long long* barrier) {
@@ -1696,28 +1762,63 @@ void gc_runtime_tcgen05_commit_multicast(unsigned long long* barrier, unsigned r
   }
 }
 
-void gc_runtime_tcgen05_load(int columns, float* values, unsigned from) {
-  const char* const what = "gc_tcgen05_load";
+// The columns of `lanes` lanes that all threads of a warp load or store.
+static TensorSpan reached(const char* what, int columns, unsigned address, unsigned lanes) {
   Thread& self = *running;
   TensorMemory& memory = self.block->tensor;
-  const unsigned lane = from >> 16, column = from & 0xffff;
-  if (gc_runtime_warp_exchange(what, from, 0) != from) fail("%s: lanes of a warp load from different addresses", what);
-  if (lane / 32 != (unsigned)(self.linear / WARP % 4) || lane % 16)
+  const unsigned lane = address >> 16;
+  const TensorSpan span = {address & 0xffff, (unsigned)columns};
+  if (gc_runtime_warp_exchange(what, address, 0) != address) fail("%s: lanes of a warp have different addresses", what);
+  if (lane / 32 != (unsigned)(self.linear / WARP % 4) || lane % lanes)
     fail("%s: lane %u, which warp %d does not reach so", what, lane, self.linear / WARP);
-  columns_at(what, column, (unsigned)columns);
+  columns_at(what, span.first, span.count);
   for (const Tcgen05& product : memory.asked)
-    if (!product.done && product.first_column < column + (unsigned)columns &&
-        column < product.first_column + (unsigned)product.columns)
+    if (!product.done && product.sums().meets(span))
       fail("%s: its sums are not done: nobody has seen the phase of a barrier complete at which they arrive", what);
-  for (unsigned i = column; i < column + (unsigned)columns; ++i)
+  for (unsigned i = span.first; i < span.first + span.count; ++i)
     if (memory.ended[i] > self.tensor.seen) fail("%s: gc_tcgen05_fence_after has not followed the end of its products", what);
-  TensorLoad load = {values, std::vector<uint32_t>((size_t)columns / 2)};
+  for (const TensorSpan stored : self.tensor.stores)
+    if (stored.meets(span)) fail("%s: the thread's stores are in flight: gc_tcgen05_wait_store", what);
+  self.tensor.unfenced.push_back(span);
+  return span;
+}
+
+static void start_load(TensorLoad load) {
+  poison(load.values, load.words.size() * sizeof load.words[0]);
+  running->tensor.loads.push_back(std::move(load));
+}
+
+void gc_runtime_tcgen05_load(int columns, float* values, unsigned from) {
+  const TensorSpan span = reached("gc_tcgen05_load", columns, from, 16);
+  TensorLoad load = {values, span, std::vector<uint32_t>((size_t)columns / 2)};
   const int mine = gc_runtime_lane();
   for (int i = 0; i < columns / 2; ++i)
-    load.words[(size_t)i] = memory.at((int)lane + mine / 4 + i / 2 % 2 * 8, column + (unsigned)(i / 4 * 8 + mine % 4 * 2 + i % 2));
-  self.tensor.unfenced_loads = true;
-  poison(values, load.words.size() * sizeof load.words[0]);
-  self.tensor.loads.push_back(load);
+    load.words[(size_t)i] = running->block->tensor.at((int)(from >> 16) + mine / 4 + i / 2 % 2 * 8,
+                                                      span.first + (unsigned)(i / 4 * 8 + mine % 4 * 2 + i % 2));
+  start_load(std::move(load));
+}
+
+void gc_runtime_tcgen05_load_row(int columns, float* values, unsigned from) {
+  const TensorSpan span = reached("gc_tcgen05_load_row", columns, from, 32);
+  const uint32_t* const row = &running->block->tensor.at((int)(from >> 16) + gc_runtime_lane(), span.first);
+  start_load({values, span, std::vector<uint32_t>(row, row + columns)});
+}
+
+void gc_runtime_tcgen05_store_row(int columns, unsigned to, const void* words) {
+  const char* const what = "gc_tcgen05_store_row";
+  TensorMemory& memory = running->block->tensor;
+  const TensorSpan span = reached(what, columns, to, 32);
+  for (const TensorLoad& load : running->tensor.loads)
+    if (load.columns.meets(span)) fail("%s: the thread still loads them: wait", what);
+  for (const Tcgen05& product : memory.asked)
+    if (!product.done && product.a_columns.meets(span)) fail("%s: a product under way reads them", what);
+  memcpy(&memory.at((int)(to >> 16) + gc_runtime_lane(), span.first), words, (size_t)columns * sizeof(uint32_t));
+  running->tensor.stores.push_back(span);
+}
+
+void gc_runtime_tcgen05_wait_store() {
+  gc_runtime_warp_exchange("gc_tcgen05_wait_store", 0, 0);
+  running->tensor.stores.clear();
 }
 
 void gc_runtime_tcgen05_wait_load(float* values) {

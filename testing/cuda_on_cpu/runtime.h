@@ -101,10 +101,15 @@ void gc_runtime_tcgen05_fence_before();
 void gc_runtime_tcgen05_fence_after();
 // `bytes`: of an element, as the instruction's kind has them.
 void gc_runtime_tcgen05(int bytes, unsigned sums, unsigned long long a, unsigned long long b, unsigned instruction, bool add);
+// `a`: where 16 elements of 128 rows start in tensor memory.
+void gc_runtime_tcgen05_weights(unsigned sums, unsigned a, unsigned long long b, unsigned instruction, bool add);
 void gc_runtime_tcgen05_commit(unsigned long long* barrier);
 void gc_runtime_tcgen05_commit_multicast(unsigned long long* barrier, unsigned ranks);
 void gc_runtime_tcgen05_load(int columns, float* values, unsigned from);
+void gc_runtime_tcgen05_load_row(int columns, float* values, unsigned from);
 void gc_runtime_tcgen05_wait_load(float* values);
+void gc_runtime_tcgen05_store_row(int columns, unsigned to, const void* words);
+void gc_runtime_tcgen05_wait_store();
 
 unsigned gc_runtime_cluster_rank();
 void gc_runtime_cluster_sync();

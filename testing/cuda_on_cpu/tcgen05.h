@@ -3,12 +3,19 @@
 //
 // What is found beside wrong numbers: columns that are not allocated, or not known to be; an allocation that stays; sums that are
 // read before the phase of a barrier at which their products arrive; a missing fence between that and the read; sums that are
-// used before the wait for their load; operands that change while products read them.
-// Not modelled: more than one block on a multiprocessor that wait for columns; products of two blocks; operands in tensor memory.
+// used before the wait for their load; operands that change while products read them; products of what a thread has not finished
+// to load or store, or has not told of.
+// Not modelled: more than one block on a multiprocessor that wait for columns; products of two blocks.
 #pragma once
 
 constexpr int TENSOR_LANES = 128;
 constexpr unsigned TENSOR_COLUMNS = 512;
+
+struct TensorSpan {  // columns of tensor memory
+  unsigned first, count;
+
+  bool meets(TensorSpan other) const { return first < other.first + other.count && other.first < first + count; }
+};
 
 struct Tcgen05 {  // one product; the operands as the thread that asked for it found them
   int thread;
@@ -16,9 +23,14 @@ struct Tcgen05 {  // one product; the operands as the thread that asked for it f
   int rows, columns;
   unsigned first_column;
   bool add, done;
+  bool turned;             // b is contiguous along its columns
+  TensorSpan a_columns;    // of an operand in tensor memory; none: it is in shared memory
   unsigned long long a, b;
   std::vector<unsigned char> a_bytes, b_bytes;
   char sync;  // its address is for ThreadSanitizer: its end
+
+  TensorSpan sums() const { return {first_column, (unsigned)columns}; }
+  bool uses(TensorSpan span) const { return sums().meets(span) || a_columns.meets(span); }
 };
 
 struct TensorColumns {  // an allocation
@@ -30,17 +42,19 @@ struct TensorColumns {  // an allocation
 struct TensorMemory {
   std::vector<uint32_t> words;  // by lane and column
   std::vector<uint64_t> ended;  // by column: the event at which its last product ended
+  std::vector<uint64_t> told;   // by column: the event of the last fence after a thread's loads or stores
   std::vector<TensorColumns> allocated;
   bool gave_up;               // the right to allocate
   std::deque<Tcgen05> asked;  // the elements stay where they are
   uint64_t events;            // ends of products and fences before synchronisation, so far
-  uint64_t left;              // the event of the last fence after loads
+  uint64_t left;              // the event of the last fence after loads or stores
 
   uint32_t& at(int lane, unsigned column) { return words[(size_t)lane * TENSOR_COLUMNS + column]; }
 
   void reset() {
     words.assign(TENSOR_LANES * TENSOR_COLUMNS, GC_POISON | (uint32_t)GC_POISON << 16);
     ended.assign(TENSOR_COLUMNS, 0);
+    told.assign(TENSOR_COLUMNS, 0);
     allocated.clear();
     asked.clear();
     gave_up = false;
@@ -50,13 +64,16 @@ struct TensorMemory {
 
 struct TensorLoad {  // sums on their way: their memory is poisoned, their numbers are here
   float* values;
+  TensorSpan columns;
   std::vector<uint32_t> words;
 };
 
 struct TensorThread {
   uint64_t seen;  // the event of its last fence after synchronisation
-  bool unfenced_alloc, unfenced_loads;
+  bool unfenced_alloc;
+  std::vector<TensorSpan> unfenced;  // that it has loaded or stored since its last fence before synchronisation
   std::vector<TensorLoad> loads;
+  std::vector<TensorSpan> stores;  // in flight
 };
 
 struct Commit {  // an arrival at a barrier when a thread's products are done

@@ -239,6 +239,42 @@ static std::string tcgen05_instruction() {
   return std::to_string(UMMA::make_instr_desc<T, T, float, m, n, UMMA::Major::K, UMMA::Major::K>().desc_);
 }
 
+// The descriptors of an operand of 128 columns, contiguous along them, that starts at a byte of shared memory: each step of 64 in
+// depth. The other operand is in tensor memory.
+template <class T>
+using WeightsOperation = SM100_MMA_F16BF16_TS<T, T, float, 128, 128, UMMA::Major::K, UMMA::Major::MN>;
+
+template <class T>
+static std::string tcgen05_turned(int start) {
+  const auto slice = make_tiled_mma(WeightsOperation<T>{}).get_slice(0);
+  const auto smem = tile_to_shape(UMMA::Layout_MN_SW128_Atom<T>{}, Shape<_128, _64>{}, Step<_2, _1>{});
+  const auto memory = make_tensor(make_smem_ptr(reinterpret_cast<T*>(shared + start)), smem);
+  const auto fragment = slice.make_fragment_B(slice.partition_B(memory));
+  Numbers found;
+  for (int step = 0; step < size<2>(fragment); ++step)
+    found.push_back((long long)(*(fragment.data() + fragment.layout()(0, 0, step))).desc_);
+  return text(found);
+}
+
+template <class T>
+static std::string tcgen05_turned_instruction() {
+  return std::to_string(UMMA::make_instr_desc<T, T, float, 128, 128, UMMA::Major::K, UMMA::Major::MN>().desc_);
+}
+
+// The place in tensor memory of each element of such an operand, row by row: its lane, and its number in the lane.
+template <class T>
+static std::string tcgen05_weights() {
+  const auto fragment = MMA_Traits<WeightsOperation<T>>::FrgTypeA::make(Shape<Shape<_128, _16>, _1, _4>{});
+  Numbers found;
+  for (int row = 0; row < 128; ++row)
+    for (int depth = 0; depth < 64; ++depth) {
+      const long long at = fragment.layout()(make_coord(make_coord(row, depth % 16), 0, depth / 16));
+      found.push_back(at / TMEM::DP<T>{});
+      found.push_back(at % TMEM::DP<T>{});
+    }
+  return text(found);
+}
+
 // The address in tensor memory of each sum, row by row.
 template <int m, int n>
 static std::string tensor_memory() {
@@ -255,6 +291,21 @@ template <class Operation>
 static std::string tensor_load() {
   using Traits = Copy_Traits<Operation>;
   typename Traits::DstLayout values;
+  Numbers found;
+  for (int thread = 0; thread < size<0>(values); ++thread)
+    for (int value = 0; value < size<1>(values) / 32; ++value) {
+      const int bit = typename Traits::ValID{}(values(thread, value * 32));
+      found.push_back(bit / TMEM::DP_b{});
+      found.push_back(bit % TMEM::DP_b{} / 32);
+    }
+  return text(found);
+}
+
+// The same of a store, of each thread's values.
+template <class Operation>
+static std::string tensor_store() {
+  using Traits = Copy_Traits<Operation>;
+  typename Traits::SrcLayout values;
   Numbers found;
   for (int thread = 0; thread < size<0>(values); ++thread)
     for (int value = 0; value < size<1>(values) / 32; ++value) {
@@ -378,6 +429,13 @@ static void of_tcgen05(const std::string& type) {
   fixed("tcgen05 instruction " + type + " 128 256", tcgen05_instruction<T, 128, 256>);
 }
 
+template <class T>
+static void of_weights(const std::string& type) {
+  answers["tcgen05 turned " + type] = [](const Numbers& n) { return tcgen05_turned<T>((int)n[0]); };
+  fixed("tcgen05 turned instruction " + type, tcgen05_turned_instruction<T>);
+  fixed("tcgen05 weights " + type, tcgen05_weights<T>);
+}
+
 // Operations by what the prelude calls them, with the name of CuTe's struct.
 #define FRAGMENTS(name, operation) fixed("mma " name, [] { return mma<operation>(#operation); })
 #define MATRICES(name, operation) fixed(name, [] { return copy<operation>(#operation); })
@@ -411,6 +469,12 @@ int main() {
   of_tcgen05<half_t>("f16");
   of_tcgen05<bfloat16_t>("bf16");
   of_tcgen05<tfloat32_t>("tf32");
+  of_weights<half_t>("f16");
+  of_weights<bfloat16_t>("bf16");
+  fixed("tensor row load 16", tensor_load<SM100_TMEM_LOAD_32dp32b16x>);
+  fixed("tensor row load 32", tensor_load<SM100_TMEM_LOAD_32dp32b32x>);
+  fixed("tensor row store 16", tensor_store<SM100_TMEM_STORE_32dp32b16x>);
+  fixed("tensor row store 32", tensor_store<SM100_TMEM_STORE_32dp32b32x>);
   fixed("tensor memory 64", tensor_memory<64, 64>);
   fixed("tensor memory 128", tensor_memory<128, 64>);
   fixed("tensor load 16", tensor_load<SM100_TMEM_LOAD_16dp256b2x>);

@@ -253,6 +253,54 @@ def test_powers_of_two_are_zero_where_they_would_be_denormal():
     np.testing.assert_allclose(found, np.where(right < 2.0**-126, np.float32(0), right), rtol=2.4e-7)
 
 
+def test_powers_by_multiply_adds_are_near_and_zero_where_they_are_small():
+    x = np.float32([-np.inf, -3e38, -150, -127.5, -127, 0, np.nan, *np.linspace(-126, 10, 500)])
+    found = np.empty_like(x)
+
+    for first in range(0, x.size, 32):
+        part, into = x[first : first + 32], found[first : first + 32]
+        CudaOnCpu(COLLECTIVES, "k_powers_by_multiply_adds").run((1,), (part.size,), [part, into])
+
+    assert found[:7].tolist()[:6] == [0, 0, 0, 0, 0, 1]
+    assert np.isnan(found[6])
+    np.testing.assert_allclose(found[7:], np.exp2(x[7:].astype(np.float64)), rtol=3.1e-6)
+
+
+def test_powers_by_multiply_adds_are_the_same_text_in_both_preludes():
+    texts = [
+        re.search(r"float gc_exp2_polynomial\(float x\) \{(.*?)\n\}", p.read_text(), re.DOTALL)[1]
+        for p in (PRELUDE_CUDA, PRELUDE)
+    ]
+    lines = [[line.split("//")[0].strip() for line in text.splitlines()] for text in texts]
+
+    assert lines[0] == lines[1]
+    assert len(lines[0]) > 5
+
+
+def test_two_numbers_are_rounded_into_the_halves_of_32_bits():
+    low, high = (
+        np.float32([1.0, -2.5, 1e-7, np.inf, 70000, 1.0009766]),
+        np.float32([3.0, 0.1, -0.0, -np.inf, 1e-20, 1.00390625]),
+    )
+    f16, bf16 = np.zeros((2, low.size), np.uint32)
+
+    CudaOnCpu(CONVERSIONS, "k_pairs").run((1,), (low.size,), [low, high, f16, bf16])
+
+    with np.errstate(over="ignore"):
+        for found, kind in ((f16, np.float16), (bf16, ml_dtypes.bfloat16)):
+            right = np.stack([low, high], 1).astype(kind).view(np.uint32).ravel()
+            np.testing.assert_array_equal(found, right)
+
+
+def test_a_warp_knows_what_is_so_in_any_of_its_lanes():
+    x, found = np.zeros(96, np.float32), np.full(96, -1, np.int32)
+    x[37] = 2
+
+    CudaOnCpu(COLLECTIVES, "k_any").run((1,), (96,), [x, found])
+
+    np.testing.assert_array_equal(found, np.repeat([0, 1, 0], 32))
+
+
 def test_a_lane_that_does_not_exist_gives_nan():
     x, y = np.ones(29, np.float32), np.zeros((6, 29), np.float32)
 

@@ -14,8 +14,18 @@ from testing.wgmma_kernels import to_tf32
 from tests.cuda_on_cpu.kernel_files import broken, kernel_text
 
 TCGEN05 = kernel_text("tcgen05")
-KERNELS = ("k_tcgen05_f16", "k_tcgen05_types", "k_tcgen05_pair", "k_tcgen05_instruction")
-NO_WAIT = r"sums are not done: nobody has seen the phase of a barrier|sums are asked for while a thread loads"
+KERNELS = (
+    "k_tcgen05_f16",
+    "k_tcgen05_types",
+    "k_tcgen05_pair",
+    "k_tcgen05_weights",
+    "k_tcgen05_weights_bf16",
+    "k_tcgen05_instruction",
+)
+USED = "used the product's columns"
+NO_WAIT = (
+    r"sums are not done: nobody has seen the phase of a barrier|a product is asked for while a thread loads|" + USED
+)
 NO_FENCE = "no fences are around the barrier between"
 # a change of k_tcgen05_f16, and what is found then; None: wrong numbers
 MISTAKES = {
@@ -103,7 +113,7 @@ MISTAKES = {
     ),
     "lanes of a warp that load from different columns": (
         {"replace": "upper, from)", "by": "upper, from + threadIdx.x % 2)"},
-        "lanes of a warp load from different addresses",
+        "lanes of a warp have different addresses",
     ),
     "a stage that is loaded again too early": (
         {"replace": "gc_tcgen05_commit(empty + stage);", "by": "gc_mbarrier_arrive(empty + stage);"},
@@ -153,6 +163,78 @@ MISTAKES = {
     "sums from a lane on": ({"replace": "(sums, rows", "by": "(sums + (16 << 16), rows"}, "sums from lane 16 on"),
 }
 
+READS = "  float again[16];\n  gc_tcgen05_load_row<16>(again, sums + mine);\n  gc_tcgen05_fence_before();"
+# the same of k_tcgen05_weights
+OF_WEIGHTS = {
+    "no wait for the stores": (
+        {"replace": "  gc_tcgen05_wait_store();\n  gc_tcgen05_fence_before();"},
+        "stores are in flight|used the product's columns",
+    ),
+    "a fence before the wait for the stores": (
+        {"replace": "  gc_tcgen05_wait_store();\n  gc_tcgen05_fence_before();", "by": "  gc_tcgen05_fence_before();"},
+        "gc_tcgen05_fence_before: stores are in flight",
+    ),
+    "no fence after the stores": (
+        {"replace": "  gc_tcgen05_wait_store();\n  gc_tcgen05_fence_before();", "by": "  gc_tcgen05_wait_store();"},
+        "used the product's columns, and no gc_tcgen05_fence_before",
+    ),
+    "no fence before the products": (
+        {"replace": "        gc_tcgen05_fence_after();\n#pragma"  , "by": "#pragma"},
+        "fence_after has not followed what others did in the product's columns",
+    ),
+    "no wait for the weights": (
+        {"replace": "gc_mbarrier_wait(stored, turn);"},
+        f"{USED}|while a thread loads|has not followed what others did|deadlock|in flight|not done|under way reads",
+    ),
+    "no wait for the sums": (
+        {"replace": "gc_mbarrier_wait(done, 0);"},
+        "its sums are not done|has not followed the end|used the product's columns|while a thread loads",
+    ),
+    "another warp's lanes": (
+        {"replace": "mine = threadIdx.x / 32 << 21", "by": "mine = (threadIdx.x / 32 ^ 1) << 21"},
+        "lane [0-9]+, which warp [0-3] does not reach so",
+    ),
+    "half of the lanes": (
+        {"replace": "mine = threadIdx.x / 32 << 21", "by": "mine = (threadIdx.x / 32 * 2 + 1) << 20"},
+        "lane [0-9]+, which warp [0-3] does not reach so",
+    ),
+    "weights in the sums": (
+        {"replace": "weights = sums + 96", "by": "weights = sums + 64"},
+        "in the columns of the sums|are not done",
+    ),
+    "weights beside the allocation": ({"replace": "weights = sums + 96", "by": "weights = sums + 120"}, "are not allocated"),
+    "weights from a lane on": (
+        {"replace": "(sums, weights + 8 * j, values", "by": "(sums, weights + (32 << 16), values", "occurrence": 1},
+        "from lane 32 on",
+    ),
+    "weights of the first step": (
+        {"replace": "(sums, weights + 8 * j, values", "by": "(sums, weights, values", "occurrence": 1},
+        None,
+    ),
+    "values of the first step": ({"replace": ") + 128 * j", "by": ")"}, None),
+    "panels that are too near": ({"replace": "gc_tcgen05_turned(tiles, 4096)", "by": "gc_tcgen05_turned(tiles, 2048)"}, None),
+    "values that are not turned": (
+        {"replace": "gc_tcgen05_turned(tiles, 4096) + 128 * j", "by": "gc_tcgen05_operand(tiles) + 128 * j"},
+        None,
+    ),
+    "sums that are loaded before they are stored": (
+        {"replace": "  gc_tcgen05_wait_store();\n  gc_tcgen05_fence_before();", "by": READS, "occurrence": 1},
+        "the thread's stores are in flight",
+    ),
+    "stores over what is loaded still": (
+        {"replace": "    gc_tcgen05_wait_row<16>(part);\n"},
+        "the thread still loads them",
+    ),
+    "stores that are never waited for": (
+        {
+            "replace": "  gc_tcgen05_wait_row<48>(lower);",
+            "by": "  gc_tcgen05_wait_row<48>(lower);\n  gc_tcgen05_store_row<16>(weights + mine, words);\n  return;",
+        },
+        "exits with stores to tensor memory in flight",
+    ),
+    "what was there is added to": ({"replace": "turn > 0 || j > 0", "by": "true", "occurrence": 1}, None),
+}  # fmt: skip
+
 
 @functools.cache
 def compiled(change: str = "", sanitizer: str | None = None) -> dict[str, CudaOnCpu]:
@@ -165,6 +247,14 @@ def compiled(change: str = "", sanitizer: str | None = None) -> dict[str, CudaOn
 def mistaken() -> dict[str, CudaOnCpu]:
     built = compile_many([(broken(TCGEN05, **change), KERNELS[0]) for change, _ in MISTAKES.values()])
     return dict(zip(MISTAKES, built, strict=True))
+
+
+@functools.cache
+def mistaken_weights() -> dict[str, CudaOnCpu]:
+    start = TCGEN05.index("// y[128, 80]")
+    texts = [TCGEN05[:start] + broken(TCGEN05[start:], **change) for change, _ in OF_WEIGHTS.values()]
+    built = compile_many([(text, "k_tcgen05_weights") for text in texts])
+    return dict(zip(OF_WEIGHTS, built, strict=True))
 
 
 def mapped(x: np.ndarray, rows: int, dtype: str, number: int) -> Mapped:
@@ -240,6 +330,48 @@ def test_products_tell_both_blocks_that_a_stage_is_empty(order, sanitizer):
     compiled("", sanitizer)["k_tcgen05_pair"].run((2,), (128,), args, order=order, dynamic_shared=10240 + 32)
 
     check(y, a, b)
+
+
+def weigh(kernel: CudaOnCpu, order: str = "forward", dtype: str = "f16") -> None:
+    """Three times the product, as it is doubled between two."""
+    rng, kind = np.random.default_rng(8), {"f16": np.float16, "bf16": ml_dtypes.bfloat16}[dtype]
+    w, v = rng.standard_normal((128, 32)).astype(kind), rng.standard_normal((32, 80)).astype(kind)
+    y = np.zeros((128, 80), np.float32)
+    described = TensorMap(1, dtype, (80, 32), (160,), (64, 32), swizzle=128)
+
+    kernel.run((1,), (160,), [w.view(np.uint32), Mapped(described, v), y], order=order, dynamic_shared=8192 + 32)
+
+    check(y / 3, w, np.ascontiguousarray(v.T))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_weights_that_threads_store_are_multiplied_with_values_that_are_read_across(order):
+    weigh(compiled()["k_tcgen05_weights"], order)
+    weigh(compiled()["k_tcgen05_weights_bf16"], order, "bf16")
+
+
+@pytest.mark.parametrize("mistake", OF_WEIGHTS)
+def test_a_mistake_with_weights_is_seen_in_any_order(mistake):
+    reason = OF_WEIGHTS[mistake][1]
+    for order in ORDERS:
+        with pytest.raises(CudaOnCpuError if reason else AssertionError, match=reason):
+            weigh(mistaken_weights()[mistake], order)
+
+
+def test_a_lane_that_tells_of_weights_before_the_others_have_is_seen_in_some_order():
+    text = broken(TCGEN05, replace="  gc_tcgen05_fence_before();\n  gc_syncwarp();", by="  gc_tcgen05_fence_before();")
+    (kernel,) = compile_many([(text, "k_tcgen05_weights")])
+
+    def in_every_order():
+        for order in ORDERS:
+            weigh(kernel, order)
+
+    with pytest.raises(CudaOnCpuError, match="used the product's columns, and no gc_tcgen05_fence_before"):
+        in_every_order()
+
+
+def test_threads_that_store_weights_race_with_nothing():
+    weigh(compiled("", "thread")["k_tcgen05_weights"])
 
 
 def test_an_instruction_is_described_by_its_fields():

@@ -28,6 +28,7 @@ def function(name: str) -> str:
 
 
 OPERAND, INSTRUCTION = function("gc_tcgen05_operand"), function("gc_tcgen05_instruction")
+TURNED = function("gc_tcgen05_turned")
 # rows of 128 bytes at `tiles`, first those of `a`; y: what each warp loads of its lanes, 16 at a time
 SUMS = """
 template <int m, int columns>
@@ -68,10 +69,42 @@ SUMS += "".join(
     for m in (64, 128)
     for n in LOADS
 )
-DESCRIBED = f"""{OPERAND}{INSTRUCTION}
+# words of 128 rows, which are stored and loaded again: y
+ROWS = """
+template <int columns>
+__device__ __forceinline__ void all_rows(const unsigned* words, unsigned* y, unsigned* there) {
+  if (threadIdx.x / 32 == 0) gc_tcgen05_alloc(there, 32);
+  gc_tcgen05_fence_before();
+  __syncthreads();
+  gc_tcgen05_fence_after();
+  const unsigned allocated = *there, mine = allocated + (threadIdx.x / 32 << 21);
+  unsigned stored[columns];
+  float loaded[columns];
+  for (int i = 0; i < columns; ++i) stored[i] = words[threadIdx.x * columns + i];
+  gc_tcgen05_store_row<columns>(mine, stored);
+  gc_tcgen05_wait_store();
+  gc_tcgen05_load_row<columns>(loaded, mine);
+  gc_tcgen05_wait_row<columns>(loaded);
+  for (int i = 0; i < columns; ++i) y[threadIdx.x * columns + i] = __float_as_uint(loaded[i]);
+  gc_tcgen05_fence_before();
+  __syncthreads();
+  gc_tcgen05_fence_after();
+  if (threadIdx.x / 32 == 0) gc_tcgen05_free(allocated, 32);
+}
+"""
+ROWS += "".join(
+    f'extern "C" __global__ void __launch_bounds__(128) k_rows_{n}(const unsigned* words, unsigned* y) {{\n'
+    f"  __shared__ unsigned there;\n  all_rows<{n}>(words, y, &there);\n}}\n"
+    for n in (16, 32)
+)
+DESCRIBED = f"""{OPERAND}{INSTRUCTION}{TURNED}
 extern "C" __global__ void k_operands(unsigned long long* y, int start) {{
   y[0] = gc_tcgen05_operand(gc_swizzled_shared() + start);
   y[1] = gc_tcgen05_operand_on_a_device(gc_swizzled_shared() + start);
+}}
+extern "C" __global__ void k_turned(unsigned long long* y, int start) {{
+  y[0] = gc_tcgen05_turned(gc_swizzled_shared() + start, 8192);
+  y[1] = gc_tcgen05_turned_on_a_device(gc_swizzled_shared() + start, 8192);
 }}
 extern "C" __global__ void k_instructions(unsigned* y) {{
   for (unsigned format = 0; format < 3; ++format) {{
@@ -151,6 +184,52 @@ def test_operands_are_described_as_cute_describes_them(cute, name, start):
             np.testing.assert_array_equal(described + 2 * np.arange(4, dtype=np.uint64), wanted)
 
 
+@pytest.mark.parametrize("start", [0, 1024, 65536])
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_turned_operands_are_described_as_cute_describes_them(cute, name, start):
+    """Two panels of 64 columns, each of 64 steps of depth."""
+    found = np.zeros(2, np.uint64)
+
+    CudaOnCpu(DESCRIBED, "k_turned").run((1,), (1,), [found, np.int32(start)], dynamic_shared=start + 1024)
+
+    wanted = np.array(cute.ask(f"tcgen05 turned {name}", start), np.int64).view(np.uint64)
+    for described in found:
+        np.testing.assert_array_equal(described + 128 * np.arange(4, dtype=np.uint64), wanted)
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_products_of_weights_are_described_as_cute_describes_them(cute, name):
+    text = nvrtc.ptx(PRELUDE_CUDA.read_text() + kernel_text("tcgen05"), "compute_100f")
+    wanted = cute.ask(f"tcgen05 turned instruction {name}")
+
+    plain = cute.ask(f"tcgen05 instruction {name} 128 256") - ((256 - 128) // 8 << 17)
+    assert wanted == plain | 1 << 16
+    assert name != "f16" or f", {wanted - ((128 - 80) // 8 << 17)};" in text  # that kernel has 80 columns
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_weights_lie_in_tensor_memory_where_cute_says(cute, name):
+    """Row r is in lane r; two elements share a column, and the next 16 are 8 columns further."""
+    lane, number = np.moveaxis(np.reshape(cute.ask(f"tcgen05 weights {name}"), (128, 64, 2)), 2, 0)
+
+    np.testing.assert_array_equal(lane, np.arange(128)[:, None].repeat(64, 1))
+    np.testing.assert_array_equal(number, np.arange(64)[None].repeat(128, 0))
+
+
+@pytest.mark.parametrize("columns", [16, 32])
+def test_rows_are_stored_and_loaded_as_cute_says(cute, columns):
+    words = np.random.default_rng(0).integers(0, 2**32, (128, columns), dtype=np.uint32)
+    found = np.zeros_like(words)
+
+    CudaOnCpu(ROWS, f"k_rows_{columns}").run((1,), (128,), [words, found])
+
+    np.testing.assert_array_equal(found, words)
+    for how in ("load", "store"):
+        lane, column = np.moveaxis(np.reshape(cute.ask(f"tensor row {how} {columns}"), (32, columns, 2)), 2, 0)
+        np.testing.assert_array_equal(lane, np.arange(32)[:, None].repeat(columns, 1))
+        np.testing.assert_array_equal(column, np.arange(columns)[None].repeat(32, 0))
+
+
 def test_instructions_are_described_as_cute_describes_them(cute):
     found = np.zeros((2, 3, 4), np.uint32)
 
@@ -169,5 +248,5 @@ def test_the_instructions_that_are_compiled_are_those_that_cutlass_has(cute):
     known = set(re.findall(r"\btcgen05\.[\w.:]+", headers))
     fences = {"tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync"}  # not in its headers
 
-    assert len(names) == 13
+    assert len(names) == 17
     assert names - known == fences

@@ -70,3 +70,10 @@ extern "C" __global__ void k_larger_and_smaller(const float* a, const float* b, 
 }
 
 extern "C" __global__ void k_powers_of_two(const float* x, float* y) { y[threadIdx.x] = gc_exp2(x[threadIdx.x]); }
+
+extern "C" __global__ void k_powers_by_multiply_adds(const float* x, float* y) {
+  y[threadIdx.x] = gc_exp2_polynomial(x[threadIdx.x]);
+}
+
+// y[thread]: whether x is above 1 in any lane of its warp
+extern "C" __global__ void k_any(const float* x, int* y) { y[threadIdx.x] = gc_any(x[threadIdx.x] > 1.0f); }

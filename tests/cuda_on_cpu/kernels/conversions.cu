@@ -38,3 +38,8 @@ extern "C" __global__ void k_float_to_f8e5m2(const float* __restrict__ x, gc_f8e
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   y[i] = gc_float_to_f8e5m2(x[i]);
 }
+
+extern "C" __global__ void k_pairs(const float* low, const float* high, unsigned* f16, unsigned* bf16) {
+  f16[threadIdx.x] = gc_pair_of_f16(low[threadIdx.x], high[threadIdx.x]);
+  bf16[threadIdx.x] = gc_pair_of_bf16(low[threadIdx.x], high[threadIdx.x]);
+}

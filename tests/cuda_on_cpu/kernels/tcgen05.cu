@@ -165,3 +165,92 @@ extern "C" __global__ void k_tcgen05_instruction(unsigned* y) {
   y[1] = gc_tcgen05_instruction(1, 64, 48);
   y[2] = gc_tcgen05_instruction(2, 128, 16);
 }
+
+// y[128, 80] = w[128, 32] v[32, 80] of f16 or bf16: threads store rows of w to tensor memory; v is read across, in panels of 64 columns.
+// Then the sums of each row are doubled where they are, and the product is added once more
+template <bool is_bf16>
+__device__ __forceinline__ void weighted(const unsigned* w, const gc_tensor_map& v, float* y) {
+  unsigned char* const tiles = gc_swizzled_shared();
+  unsigned long long* const full = reinterpret_cast<unsigned long long*>(tiles + 8192);
+  unsigned long long* const stored = full + 1;
+  unsigned long long* const done = full + 2;
+  unsigned* const allocated = reinterpret_cast<unsigned*>(full + 3);
+  if (threadIdx.x == 0) {
+    gc_mbarrier_init(full, 1);
+    gc_mbarrier_init(stored, 4);
+    gc_mbarrier_init(done, 1);
+    gc_fence_barrier_init();
+  }
+  if (threadIdx.x / 32 == 1) gc_tcgen05_alloc(allocated, 128);
+  gc_tcgen05_fence_before();
+  __syncthreads();
+  gc_tcgen05_fence_after();
+  const unsigned sums = *allocated, weights = sums + 96;
+  if (threadIdx.x / 32 == 4) {
+    if (gc_elect_one()) {
+      gc_mbarrier_arrive_expect_tx(full, 8192);
+      gc_tma_load_2d(tiles, &v, full, 0, 0);
+      gc_tma_load_2d(tiles + 4096, &v, full, 64, 0);
+      gc_mbarrier_wait(full, 0);
+      for (int turn = 0; turn < 2; ++turn) {
+        gc_mbarrier_wait(stored, turn);
+        gc_tcgen05_fence_after();
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const unsigned long long values = gc_tcgen05_turned(tiles, 4096) + 128 * j;
+          if constexpr (is_bf16) gc_tcgen05_bf16_weights<80>(sums, weights + 8 * j, values, turn > 0 || j > 0);
+          else gc_tcgen05_f16_weights<80>(sums, weights + 8 * j, values, turn > 0 || j > 0);
+        }
+        gc_tcgen05_commit(done);
+      }
+    }
+    return;
+  }
+  const unsigned mine = threadIdx.x / 32 << 21;
+  unsigned words[16];
+  for (int i = 0; i < 16; ++i) words[i] = w[threadIdx.x * 16 + i];
+  gc_tcgen05_store_row<16>(weights + mine, words);
+  gc_tcgen05_wait_store();
+  gc_tcgen05_fence_before();
+  gc_syncwarp();
+  if (threadIdx.x % 32 == 0) gc_mbarrier_arrive(stored);
+  gc_mbarrier_wait(done, 0);
+  gc_tcgen05_fence_after();
+  for (int first = 0; first < 80; first += 16) {
+    float part[16];
+    gc_tcgen05_load_row<16>(part, sums + mine + first);
+    gc_tcgen05_wait_row<16>(part);
+    for (int i = 0; i < 16; ++i) part[i] *= 2.0f;
+    gc_tcgen05_store_row<16>(sums + mine + first, part);
+  }
+  gc_tcgen05_wait_store();
+  gc_tcgen05_fence_before();
+  gc_syncwarp();
+  if (threadIdx.x % 32 == 0) gc_mbarrier_arrive(stored);
+  gc_mbarrier_wait(done, 1);
+  gc_tcgen05_fence_after();
+  float upper[32], lower[48];
+  gc_tcgen05_load_row<32>(upper, sums + mine);
+  gc_tcgen05_wait_row<32>(upper);
+  for (int i = 0; i < 32; ++i) y[threadIdx.x * 80 + i] = upper[i];
+  gc_tcgen05_load_row<32>(lower, sums + mine + 32);
+  gc_tcgen05_load_row<16>(lower + 32, sums + mine + 64);
+  gc_tcgen05_wait_row<48>(lower);
+  for (int i = 0; i < 48; ++i) y[threadIdx.x * 80 + 32 + i] = lower[i];
+  gc_tcgen05_fence_before();
+  gc_named_barrier(1, 128);
+  if (threadIdx.x / 32 == 2) {
+    gc_tcgen05_fence_after();
+    gc_tcgen05_free(sums, 128);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(160) k_tcgen05_weights(const unsigned* w, const __grid_constant__ gc_tensor_map v,
+                                                                  float* y) {
+  weighted<false>(w, v, y);
+}
+
+extern "C" __global__ void __launch_bounds__(160) k_tcgen05_weights_bf16(const unsigned* w,
+                                                                       const __grid_constant__ gc_tensor_map v, float* y) {
+  weighted<true>(w, v, y);
+}
