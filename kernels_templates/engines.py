@@ -18,6 +18,7 @@ from gpucomp.kernel.example import has_sizes
 from gpucomp.kernels_templates.attention.amd.space import FAMILY as ATTENTION_AMD
 from gpucomp.kernels_templates.attention.mma.space import FAMILY as ATTENTION_MMA
 from gpucomp.kernels_templates.attention.simt.space import FAMILY as ATTENTION
+from gpucomp.kernels_templates.attention.tcgen05.space import FAMILY as ATTENTION_TCGEN05
 from gpucomp.kernels_templates.attention.wgmma.space import FAMILY as ATTENTION_WGMMA
 from gpucomp.kernels_templates.contraction.amd.space import FAMILY as AMD
 from gpucomp.kernels_templates.contraction.gemv.space import FAMILY as GEMV
@@ -61,7 +62,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Scan: (SCAN,),
     Scatter: (SCATTER,),
     Window: (POOL_WINDOW, POOL),
-    Attention: (ATTENTION_WGMMA, ATTENTION_MMA, ATTENTION_AMD, ATTENTION),
+    Attention: (ATTENTION_WGMMA, ATTENTION_TCGEN05, ATTENTION_MMA, ATTENTION_AMD, ATTENTION),
     TileTransform: (TILE_TRANSFORM,),
 }
 FAMILIES = {family.title: family for engines in ENGINES.values() for family in engines}

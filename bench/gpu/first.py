@@ -40,7 +40,7 @@ PLAN = (
     Part("contact", "contact", 1.0),
     Part("wgmma", "correct", 3.0, ("contraction/wgmma", "contraction/tcgen05")),
     Part("mma", "correct", 4.0, ("contraction/mma", "contraction/amd")),
-    Part("attention", "correct", 2.0, ("attention/wgmma", "attention/mma", "attention/amd", "attention/simt")),
+    Part("attention", "correct", 2.0, tuple(f"attention/{e}" for e in ("wgmma", "tcgen05", "mma", "amd", "simt"))),
     Part("simt", "correct", 3.0, ("contraction/simt", "contraction/simt_pairs")),
     Part("other-engines", "correct", 4.0),
     Part("probe", "probe", 4.0),

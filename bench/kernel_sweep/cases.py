@@ -105,7 +105,10 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "pool/window": ("f16",),
         "attention/wgmma": ("f16", "bf16"),
     },
-    "sm_100": {"contraction/tcgen05": ("f16", "bf16", "tf32", "f16-tail", "bf16-tail", "tf32-tail")},
+    "sm_100": {
+        "contraction/tcgen05": ("f16", "bf16", "tf32", "f16-tail", "bf16-tail", "tf32-tail"),
+        "attention/tcgen05": ("f16", "bf16"),
+    },
     "pocl": {
         "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
         "loops/transpose": (*FLOATS, "u8"),
@@ -550,7 +553,7 @@ def attend(rng: random.Random, cell: Cell) -> Kernel:
     values = depth if one_in(rng, 2) else 2 * awkward(rng, 40)
     if cell.engine in ("attention/mma", "attention/amd"):
         depth, values = -(-depth // 2) * 2, -(-values // 2) * 2
-    if cell.engine == "attention/wgmma":  # rows of whole 16 bytes
+    if cell.engine in ("attention/wgmma", "attention/tcgen05"):  # rows of whole 16 bytes
         depth, values = -(-depth // 8) * 8, -(-values // 8) * 8
     options = {
         "heads": rng.choice((1, 2, 3)),

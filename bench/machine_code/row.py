@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bench.machine_code import amd, nvidia
 from bench.machine_code.flow import Instruction, Listing, Way, main_loop, shortest
@@ -17,6 +17,9 @@ from gpucomp.schedule.model import resident_groups
 from gpucomp.targets import amdgcn, cuda, sass
 
 WARPGROUP = 4  # warps whose registers a product of warpgroups uses
+IN_TENSOR_MEMORY = "attention/tcgen05"
+EXPONENTIAL = "MUFU"
+STEP = 16  # depth of a product of 16 bits
 
 
 @dataclass(frozen=True)
@@ -110,13 +113,37 @@ def row_of(built: Built, listing: Listing, registers: int, spills: int, shared: 
         classes=nvidia.classify(found, math),
         results=built.results,
         first_load=shortest(listing, nvidia.stall, lambda one: one.opcode in nvidia.LOADS),
-        loop=_loop(loop, device, _warps(built), groups, _product(built, device)) if loop else None,
+        loop=_beside_weights(_of_nvidia(built, loop, device, groups), listing, built, device) if loop else None,
     )
 
 
+def _of_nvidia(built: Built, body: list[Instruction], device: Device, groups: int) -> Loop:
+    return _loop(body, device, _warps(built), groups, _product(built, device))
+
+
+def _beside_weights(loop: Loop, listing: Listing, built: Built, device: Device) -> Loop:
+    """``loop``; one whose products wait for weights that other warps compute takes as long as these, if that is longer.
+
+    Their loop counts with the sums that are scaled down in it, which is rare.
+    """
+    weights = main_loop(listing, lambda one: one.opcode == EXPONENTIAL)
+    if built.engine != IN_TENSOR_MEMORY or weights is None:
+        return loop
+    warps = _warps(built) // nvidia.SCHEDULERS
+    trip = busy(weights, frozenset({EXPONENTIAL}), device, warps, warps).cycles
+    share = min(loop.busy, loop.math * _product(built, device) / trip)
+    return replace(loop, busy=share, alone=share, idle={"weights": 1 - share})
+
+
 def _product(built: Built, device: Device) -> float:
-    """Cycles of a product by tcgen05 in the matrix unit of a multiprocessor. 64 rows take as long as 128."""
+    """Cycles of a product by tcgen05 in the matrix unit of a multiprocessor, of attention the mean. 64 rows take as long as 128."""
     source = built.source
+    if built.engine == IN_TENSOR_MEMORY:
+        depth, values = (-(-source.tensor_maps[k].extents[0] // STEP) * STEP for k in (0, 2))
+        columns = source.schedule["tile_n"]
+        products = depth // STEP, columns // STEP  # of scores, and of sums
+        mean = (products[0] * columns + products[1] * values) / sum(products)
+        return 128 * mean * STEP / device.unit_rate("f16")
     if built.engine != "contraction/tcgen05":
         return 0.0
     kind, depth = ("tf32", 8) if source.tensor_maps[0].dtype == "tf32" else ("f16", 16)

@@ -46,6 +46,7 @@ KERNELS = {
     "attention/simt": (attention(9, 13, 8, 12), {}),
     "attention/mma": (attention(17, 21, 16, 16, dtype=F16), {}),
     "attention/wgmma": (attention(17, 21, 16, 16, dtype=F16), {}),
+    "attention/tcgen05": (attention(17, 21, 16, 16, dtype=F16), {}),
 }
 
 MMA_KERNELS = {

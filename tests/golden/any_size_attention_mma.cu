@@ -176,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(32, 16) kernel0(
       #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const float* const pair = s[0][2 * j + r / 2] + r % 2 * 2;
-        w_part[0][r] = gc_float_to_half(pair[0]).bits | (unsigned)gc_float_to_half(pair[1]).bits << 16;
+        w_part[0][r] = gc_pair_of_f16(pair[0], pair[1]);
       }
       #pragma unroll
       for (int f = 0; f < 1; ++f) {

@@ -158,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(160, 1) kernel0(
     }
   }
   #pragma unroll
-  for (int j = 0; j < 16; ++j) w[j] = gc_float_to_half(s[2 * j]).bits | (unsigned)gc_float_to_half(s[2 * j + 1]).bits << 16;
+  for (int j = 0; j < 16; ++j) w[j] = gc_pair_of_f16(s[2 * j], s[2 * j + 1]);
   if (64 < columns) gc_mbarrier_wait(full_k + next_stage, next_parity);
   for (int first_column = 64; first_column < columns; first_column += 64) {
     // the products of the next keys and of these values, and meanwhile the next weights
@@ -233,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(160, 1) kernel0(
       for (int j = 0; j < 4; ++j) acc[j / 2 * 4 + i * 2 + j % 2] *= factors[i];
     }
     #pragma unroll
-    for (int j = 0; j < 16; ++j) w[j] = gc_float_to_half(s[2 * j]).bits | (unsigned)gc_float_to_half(s[2 * j + 1]).bits << 16;
+    for (int j = 0; j < 16; ++j) w[j] = gc_pair_of_f16(s[2 * j], s[2 * j + 1]);
   }
   gc_mbarrier_wait(full_v + stage, parity);
   gc_wgmma_fence();

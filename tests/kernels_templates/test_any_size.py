@@ -80,6 +80,7 @@ GOLDEN = {  # engine: case, schedule
     "contraction/tcgen05": ("matmul_f16_by_rows", TCGEN05_TILE | {"overlap": 1, "multicast": 1}),
     "attention/mma": ("attention_f16_causal", {"warps": 1, "warp_m": 16, "tile_n": 64, "splits": 1}),
     "attention/wgmma": ("attention_f16_causal", {"consumers": 1, "tile_n": 64, "stages": 2, "overlap": 1}),
+    "attention/tcgen05": ("attention_f16_causal", {"consumers": 1, "tile_n": 64, "stages": 2, "polynomials": 1}),
     "attention/amd": (
         "attention_f16_causal",
         {"wave": 64, "block": 32, "waves": 1, "blocks": 1, "tile_n": 32, "splits": 1},

@@ -22,6 +22,7 @@ STAGES = dict.fromkeys(FAMILIES, 3) | {
     "attention/simt": 8,
     "attention/mma": 8,
     "attention/wgmma": 8,
+    "attention/tcgen05": 8,
     "attention/amd": 8,
 }
 

@@ -98,7 +98,10 @@ CONTRACTIONS = {title for title in GPU if title.startswith("contraction/")}
         ("kernels_templates/contraction/tma_space.py", {"contraction/wgmma", "contraction/tcgen05"}),
         ("kernels_templates/contraction/tma_tiles.j2", {"contraction/wgmma", "contraction/tcgen05"}),
         ("kernels_templates/attention/wgmma/emit.py", {"attention/wgmma"}),
-        ("kernels_templates/attention/rows.j2", {"attention/mma", "attention/wgmma"}),
+        ("kernels_templates/attention/tcgen05/space.py", {"attention/tcgen05"}),
+        ("kernels_templates/attention/panels.j2", {"attention/wgmma", "attention/tcgen05"}),
+        ("kernels_templates/attention/panels.py", {"attention/wgmma", "attention/tcgen05"}),
+        ("kernels_templates/attention/rows.j2", {"attention/mma", "attention/wgmma", "attention/tcgen05"}),
         (
             "kernels_templates/contraction/mma/space.py",
             {"contraction/mma", "contraction/separable_mma", "contraction/stem_mma"},

@@ -76,7 +76,7 @@ def emit_mma_attention(
         "exp2": "gc_exp2",
         **copiers(kernel, printer, batch, s.tile_n, p, derived),
         "storage": printer.dialect.storage_type(dtype),
-        "narrow": printer.dialect.narrow.get(dtype, ""),
+        "pair_of": f"gc_pair_of_{dtype.name}",
         "multiply": FUNCTIONS[dtype],
         # the text before a row's number in its warp
         "warp_rows": f"id / 32 * {s.warp_m} + " if s.warps > 1 else "",
