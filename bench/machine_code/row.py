@@ -136,7 +136,10 @@ def _beside_weights(loop: Loop, listing: Listing, built: Built, device: Device) 
 
 
 def _product(built: Built, device: Device) -> float:
-    """Cycles of a product by tcgen05 in the matrix unit of a multiprocessor, of attention the mean. 64 rows take as long as 128."""
+    """Cycles of a product by tcgen05 in the matrix unit of a multiprocessor, of attention in the mean.
+
+    64 rows take as long as 128.
+    """
     source = built.source
     if built.engine == IN_TENSOR_MEMORY:
         depth, values = (-(-source.tensor_maps[k].extents[0] // STEP) * STEP for k in (0, 2))

@@ -35,13 +35,7 @@ __device__ __forceinline__ float gc_half_to_float(gc_half x) {
 
 __device__ __forceinline__ gc_half gc_float_to_half(float x) {
   gc_half y;
-#if __CUDA_ARCH__ >= 1000  // ptxas converts one number in the unit of exponentials, a fourth as fast as two at once
-  unsigned two;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(0.0f), "f"(x));
-  y.bits = (unsigned short)two;
-#else
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
-#endif
   return y;
 }
 
@@ -51,7 +45,7 @@ __device__ __forceinline__ float gc_bf16_to_float(gc_bf16 x) {
 
 __device__ __forceinline__ gc_bf16 gc_float_to_bf16(float x) {
   gc_bf16 y;
-#if __CUDA_ARCH__ >= 1000  // two at once for the same reason
+#if __CUDA_ARCH__ >= 1000  // ptxas converts one number in the unit of exponentials, a fourth as fast as two at once
   unsigned two;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(0.0f), "f"(x));
   y.bits = (unsigned short)two;
