@@ -26,6 +26,16 @@ CASES = {
         attention(130, 150, 128, 128, heads=1, dtype=BF16),
         tile(2, 128),
     ),
+    "causal, registers change hands": (
+        {"trades": 1, "causal": 0},
+        attention(260, 260, 32, 32, heads=1, dtype=F16, causal=0),
+        tile(2, 128, 2, 1),
+    ),
+    "an added mask, registers change hands": (
+        {"trades": 1},
+        attention(140, 200, 64, 64, heads=1, dtype=BF16, mask="add", residual=True),
+        tile(2, 96),
+    ),
     "heads that are no whole panels": (
         {"depth_steps": 5, "value_panels": 2, "values_pad": 96, "sum_columns": 128},
         attention(9, 70, 80, 72, dtype=F16),

@@ -5,7 +5,9 @@
 // read before the phase of a barrier at which their products arrive; a missing fence between that and the read; sums that are
 // used before the wait for their load; operands that change while products read them; products of what a thread has not finished
 // to load or store, or has not told of.
-// Not modelled: more than one block on a multiprocessor that wait for columns; products of two blocks.
+// Not modelled: more than one block on a multiprocessor that wait for columns; products of two blocks. Products of one thread are
+// done in the order in which it asked for them, whatever their sums: PTX says so of equal sums and shapes, FlashAttention-4 and
+// CUTLASS's attention for sm_100 rely on it for all.
 #pragma once
 
 constexpr int TENSOR_LANES = 128;

@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(192, 1) kernel0(
         for (int j = 0; j < 4; ++j) {
           gc_tcgen05_f16_weights<16>(sums + 0, scores + 0 + 8 * j, values + stage * 512 + 128 * j, first_column > 0 || j > 0);
         }
-        // the next scores are written over the weights: products are done in the order in which they are asked for
+        // the next scores are written over the weights: the matrix unit takes products in the order in which they are asked for
         if (more) {
           #pragma unroll
           for (int c = 0; c < 2; ++c) {
@@ -126,8 +126,10 @@ extern "C" __global__ void __launch_bounds__(192, 1) kernel0(
           }
         }
         gc_tcgen05_commit(scored + 0);
-        gc_tcgen05_commit(empty_v + stage);
-        if (more) gc_tcgen05_commit(empty_k + next_stage);
+        if (more) {  // no load waits for the last ones, and an arrival must not come after the block has ended
+          gc_tcgen05_commit(empty_v + stage);
+          gc_tcgen05_commit(empty_k + next_stage);
+        }
         if (++stage == 2) {
           stage = 0;
           parity ^= 1;
@@ -156,6 +158,7 @@ extern "C" __global__ void __launch_bounds__(192, 1) kernel0(
   for (int first_column = 0; first_column < columns; first_column += 64) {
     float s[64];
     gc_mbarrier_wait(my_scored, turn);
+    gc_syncwarp();
     gc_tcgen05_fence_after();
     turn ^= 1;
     #pragma unroll
@@ -216,6 +219,7 @@ extern "C" __global__ void __launch_bounds__(192, 1) kernel0(
 
   // store the values divided by the row's total
   gc_mbarrier_wait(my_scored, turn);
+  gc_syncwarp();
   gc_tcgen05_fence_after();
   const float share = 1.0f / (total[0] + total[1] + (total[2] + total[3]));
   const bool inside = first_row + my_row < size3;

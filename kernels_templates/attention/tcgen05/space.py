@@ -25,13 +25,10 @@ from gpucomp.schedule.space import WARP, Family, Work, can_run, remembered, too_
 GROUP = 128  # threads of a warpgroup, and rows of a product
 TENSOR_COLUMNS = 512  # of a multiprocessor
 CHUNK = 32  # most sums of a row that are loaded at once
-ADDRESSES = (
-    112  # registers besides three quarters of the scores: the others', a chunk of weights, addresses, maxima, totals
-)
-GIVEN, TAKEN = (
-    72,
-    216,
-)  # registers of a thread of the last warpgroup and of two consumers, where one gives and these take
+# registers besides three quarters of the scores: the other scores, a chunk of weights, addresses, maxima, totals
+ADDRESSES = 112
+# registers of a thread of the last warpgroup and of two consumers, where one gives and these take
+GIVEN, TAKEN = 72, 216
 POWER_CYCLES = 8.0  # of a partition, per score of a warp: it computes four exponentials in a cycle
 SCORE_INSTRUCTIONS = 4.5  # per score: maximum, difference, exp2, total, half a conversion
 POLYNOMIAL_INSTRUCTIONS = 9  # more of them where the power is a polynomial
@@ -177,6 +174,7 @@ def work(s: Tcgen05AttentionSchedule, p: simt.AttentionProblem) -> Work:
     loaded = d.k_bytes + d.v_bytes
     powers = POWER_CYCLES * (1 - s.polynomials / 8)  # which hide what is issued, or are hidden
     issued = SCORE_INSTRUCTIONS + POLYNOMIAL_INSTRUCTIONS * s.polynomials / 8
+    alone = d.trades or d.tensor_columns > TENSOR_COLUMNS // 2  # on its unit
     return Work(
         macs=scores * heads,
         cache_bytes=2 * (d.tile_m * p.depth + steps * s.tile_n * (p.depth + p.values)),
@@ -186,7 +184,7 @@ def work(s: Tcgen05AttentionSchedule, p: simt.AttentionProblem) -> Work:
         ahead=s.stages,
         shared_traffic=steps * (loaded + s.consumers * (loaded + ROW_BYTES * GROUP * d.depth_panels)),
         shared_bytes=shared_bytes(s, p),
-        registers=REGISTER_FILE // d.threads // 8 * 8,  # one work-group has all of tensor memory
+        registers=REGISTER_FILE // d.threads // 8 * 8 if alone else registers(s, p),
         instructions=most(powers, issued) * scores / WARP + 4 * s.consumers * steps * TILE_INSTRUCTIONS,
         chains=s.tile_n // 8,
         step_cycles=TILE_CYCLES / s.consumers,
