@@ -94,7 +94,7 @@ __device__ __forceinline__ void all_rows(const unsigned* words, unsigned* y, uns
 """
 ROWS += "".join(
     f'extern "C" __global__ void __launch_bounds__(128) k_rows_{n}(const unsigned* words, unsigned* y) {{\n'
-    f"  __shared__ unsigned there;\n  all_rows<{n}>(words, y, &there);\n}}\n"
+    f"  __shared__ __align__(4) unsigned there;\n  all_rows<{n}>(words, y, &there);\n}}\n"
     for n in (16, 32)
 )
 DESCRIBED = f"""{OPERAND}{INSTRUCTION}{TURNED}
