@@ -213,9 +213,10 @@ def by_engine(found: Sequence[Row]) -> str:
 
 
 def add_summary(path: Path, how: str, found: Sequence[Row]) -> None:
-    """Write each cell's counts and faults, one line each, under ``how`` in a JSON file."""
+    """Write each cell's counts and faults, one line each, under ``how`` in a JSON file. Other cells there keep theirs."""
     runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    runs[how] = {row.cell: {k: v for k, v in asdict(row).items() if k != "cell"} for row in found}
+    own = {row.cell: {k: v for k, v in asdict(row).items() if k != "cell"} for row in found}
+    runs[how] = runs.get(how, {}) | own
     parts = []
     for run, cells_ in runs.items():
         body = [f"  {json.dumps(cell)}: {json.dumps(numbers)}" for cell, numbers in cells_.items()]

@@ -259,6 +259,16 @@ def test_a_summary_is_added_to(tmp_path):
     assert found["--seed 1"]["a b c"] == {"tried": 0, "groups": 0, "steps": 0, "left_out": 0, "faults": []}
 
 
+def test_a_summary_of_some_cells_keeps_the_others(tmp_path):
+    path = tmp_path / "s.json"
+    program.add_summary(path, "--seed 0", [program.Row("sm_80 pool f32", 3, 1), program.Row("sm_80 pool u8", 4, 2)])
+
+    program.add_summary(path, "--seed 0", [program.Row("sm_80 pool u8", 9, 5)])
+
+    found = json.loads(path.read_text())["--seed 0"]
+    assert {cell: numbers["tried"] for cell, numbers in found.items()} == {"sm_80 pool f32": 3, "sm_80 pool u8": 9}
+
+
 def test_the_report_has_a_line_for_an_engine_with_the_least_and_the_most_of_its_dtypes():
     rows = [program.Row("sm_80 pool f32", 7, 5), program.Row("sm_80 pool u8", 3, 2, left_out=1)]
     rows += [program.Row("pocl pool f32", 4, 4, 2)]
