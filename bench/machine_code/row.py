@@ -113,12 +113,13 @@ def row_of(built: Built, listing: Listing, registers: int, spills: int, shared: 
         classes=nvidia.classify(found, math),
         results=built.results,
         first_load=shortest(listing, nvidia.stall, lambda one: one.opcode in nvidia.LOADS),
-        loop=_beside_weights(_of_nvidia(built, loop, device, groups), listing, built, device) if loop else None,
+        loop=_of_nvidia(built, listing, loop, device, groups) if loop else None,
     )
 
 
-def _of_nvidia(built: Built, body: list[Instruction], device: Device, groups: int) -> Loop:
-    return _loop(body, device, _warps(built), groups, _product(built, device))
+def _of_nvidia(built: Built, listing: Listing, body: list[Instruction], device: Device, groups: int) -> Loop:
+    found = _loop(body, device, _warps(built), groups, _product(built, device))
+    return _beside_weights(found, listing, built, device) if built.engine == IN_TENSOR_MEMORY else found
 
 
 def _beside_weights(loop: Loop, listing: Listing, built: Built, device: Device) -> Loop:
@@ -127,7 +128,7 @@ def _beside_weights(loop: Loop, listing: Listing, built: Built, device: Device) 
     Their loop counts with the sums that are scaled down in it, which is rare.
     """
     weights = main_loop(listing, lambda one: one.opcode == EXPONENTIAL)
-    if built.engine != IN_TENSOR_MEMORY or weights is None:
+    if weights is None:
         return loop
     warps = _warps(built) // nvidia.SCHEDULERS
     trip = busy(weights, frozenset({EXPONENTIAL}), device, warps, warps).cycles

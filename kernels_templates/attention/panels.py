@@ -1,12 +1,15 @@
-"""What engines share that load queries, keys and values in panels by TMA: what they accept, tensor maps, the loads."""
+"""What engines share that load queries, keys and values in panels by TMA: what they accept, sizes, tensor maps, the loads."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.arguments import plain
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.tma import map_of_matrix
+from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.lockstep import least, most
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import var
 from gpucomp.ir.size import at_most, is_zero
@@ -15,13 +18,15 @@ from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.matrix import Matrix, loaded_matrix
 from gpucomp.kernel.forms.operand import count
+from gpucomp.kernel.sizes import Sizes, Tunables
 from gpucomp.kernels_templates.attention.emit import emit_shared, place
 from gpucomp.refusal import Refusal
-from gpucomp.schedule.space import MAX_GROUPS
+from gpucomp.schedule.space import MAX_GROUPS, WARP, too_many_groups
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.attention.simt.space import AttentionProblem
 
+GROUP = 128  # threads of a warpgroup
 PANEL = 64  # elements of a row in 128 bytes, the span of the swizzle
 ROW_BYTES = 128
 STEP = 16  # depth of a product
@@ -30,19 +35,83 @@ WIDTHS = (16, 32, 48, 64, 96, 128, 192, 256)  # values that a product sums, of t
 MOST_BESIDE = 2 * 256  # rows and columns of tiles past the end
 
 
-class PanelSizes(Protocol):
-    """Sizes that engines derive: rows of a work-group, and bytes of a stage of keys and of values."""
+class PanelSchedule(Tunables):
+    """What the schedules of all such engines have."""
 
-    @property
-    def tile_m(self) -> int: ...
-    @property
-    def k_bytes(self) -> int: ...
-    @property
-    def v_bytes(self) -> int: ...
-    @property
-    def out_vector(self) -> int: ...
-    @property
-    def tiles_m(self) -> int: ...
+    consumers: int
+    tile_n: int
+    stages: int
+
+
+class PanelSizes(Sizes):
+    threads: int
+    workers: int  # threads of the consumers
+    tile_m: int
+    depth_steps: int  # products of a row of queries and a key, 16 deep each
+    depth_panels: int  # 128 bytes of a row each
+    value_panels: int
+    values_pad: int  # sums of a row
+    q_bytes: int  # of the tile of queries; of one stage of keys, and of values
+    k_bytes: int
+    v_bytes: int
+    trades: int  # 1: the threads beside the consumers are of a warpgroup that gives registers to these
+    given: int
+    taken: int
+    out_vector: int
+    tiles_m: int
+    tiles: int
+
+
+def panel_sizes(
+    s: PanelSchedule, p: AttentionProblem, *, rows: int, beside: int, needed: int, trade: tuple[int, int], run: int
+) -> dict[str, Any]:
+    """The numbers of ``PanelSizes``.
+
+    A consumer has so many ``rows``. ``beside`` it are so many warps, which are a warpgroup if consumers have ``needed`` registers
+    and a launch has fewer; then their threads keep and take those of ``trade``. ``run``: most values that a work-item stores.
+    """
+    tile_m, workers = rows * s.consumers, GROUP * s.consumers
+    depth_panels, value_panels = -(-p.depth // PANEL), -(-p.values // PANEL)
+    tiles_m = -(-p.m // tile_m)
+    trades = int(needed > launch_registers(s, beside))
+    return {
+        "threads": workers + (GROUP if trades else beside * WARP),
+        "workers": workers,
+        "tile_m": tile_m,
+        "depth_steps": -(-p.depth // STEP),
+        "depth_panels": depth_panels,
+        "value_panels": value_panels,
+        "values_pad": values_pad(p),
+        "q_bytes": depth_panels * tile_m * ROW_BYTES,
+        "k_bytes": depth_panels * s.tile_n * ROW_BYTES,
+        "v_bytes": value_panels * s.tile_n * ROW_BYTES,
+        "trades": trades,
+        "given": trade[0],
+        "taken": trade[1],
+        "out_vector": least(run, p.out_wide),
+        "tiles_m": most(1, tiles_m),
+        "tiles": tiles_m * p.batch,
+    }
+
+
+def launch_registers(s: PanelSchedule, beside: int) -> int:
+    """The registers that every thread starts with if one work-group with ``beside`` warps besides its consumers is on a unit."""
+    warps = GROUP * s.consumers // WARP + beside
+    return int(least(255, REGISTER_FILE // 4 // (-(-warps // 4) * WARP) // 8 * 8))
+
+
+def panel_objections(
+    s: PanelSchedule, d: PanelSizes, limits: Limits, *, beside: int, needed: int, shared: int
+) -> Iterator[str]:
+    """Why a device cannot run the schedule, whose consumers need so many registers, with so many bytes of shared memory."""
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if shared > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    there = d.taken if d.trades else launch_registers(s, beside)
+    if needed > there:
+        yield f"about {needed} registers per work-item, there are {there}"
+    yield from too_many_groups(d.tiles)
 
 
 def operand_matrices(kernel: Kernel[Attention]) -> tuple[Matrix, Matrix, Matrix] | Refusal:

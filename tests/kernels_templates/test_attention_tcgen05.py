@@ -10,7 +10,8 @@ import pytest
 from gpucomp.device.limits import REGISTER_FILE
 from gpucomp.ir.types import BF16, F16
 from gpucomp.kernel.interpreter import expected
-from gpucomp.kernels_templates.attention.tcgen05.space import launch_registers, registers, shared_bytes
+from gpucomp.kernels_templates.attention.panels import launch_registers
+from gpucomp.kernels_templates.attention.tcgen05.space import BESIDE, registers, shared_bytes
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
@@ -254,13 +255,16 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("change", [{}, {"consumers": 2, "tile_n": 64}, {"consumers": 1, "tile_n": 32}], ids=str)
-@pytest.mark.parametrize("name", REAL)
+CHANGES = ({}, {"consumers": 2, "tile_n": 64}, {"consumers": 1, "tile_n": 32})
+SCHEDULES = [(name, change) for name in REAL for change in CHANGES if (name, change.get("consumers")) != ("wide", 2)]
+
+
+@pytest.mark.parametrize(("name", "change"), SCHEDULES, ids=str)
 def test_schedules_spill_nothing_and_fit_their_formulas(name, change):
+    """All but two warpgroups of heads of 256, whose sums are too many for tensor memory."""
     kernel = REAL[name]
     schedule = dict(default(kernel, BLACKWELL.limits, TCGEN05)) | change
-    if TCGEN05.reasons(schedule, TCGEN05.problem(kernel), BLACKWELL.limits):
-        pytest.skip("heads of 256 have too many sums for two warpgroups")
+    assert TCGEN05.reasons(schedule, TCGEN05.problem(kernel), BLACKWELL.limits) == []
     s, p = TCGEN05.schedule(schedule), TCGEN05.problem(kernel)
     source = render(kernel, schedule, BLACKWELL, "k0", TCGEN05)
 
@@ -269,7 +273,7 @@ def test_schedules_spill_nothing_and_fit_their_formulas(name, change):
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
     assert used.shared_bytes + source.geometry.dynamic_shared_bytes == shared_bytes(s, p)
-    most = max(registers(s, p), launch_registers(s))  # ptxas may use all that a launch has
+    most = max(registers(s, p), launch_registers(s, BESIDE))  # ptxas may use all that a launch has
     assert s.tile_n <= used.registers <= most
     d = TCGEN05.derive(s, p)
     if d.trades:  # what consumers take has to be there, or they wait forever

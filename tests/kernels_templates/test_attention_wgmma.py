@@ -9,7 +9,8 @@ import pytest
 
 from gpucomp.ir.types import BF16, F16
 from gpucomp.kernel.interpreter import expected
-from gpucomp.kernels_templates.attention.wgmma.space import launch_registers, registers, shared_bytes
+from gpucomp.kernels_templates.attention.panels import launch_registers
+from gpucomp.kernels_templates.attention.wgmma.space import BESIDE, registers, shared_bytes
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
@@ -219,7 +220,7 @@ def test_defaults_spill_nothing_and_fit_their_formulas(name, overlap):
     assert "serialized" not in log  # ptxas says so where products cannot be in flight together
     assert used.shared_bytes + source.geometry.dynamic_shared_bytes == shared_bytes(s, p)
     # where there are fewer than the formula says, ptxas may use all that a launch has
-    assert d.values_pad // 2 <= used.registers <= max(registers(s, p), launch_registers(s))
+    assert d.values_pad // 2 <= used.registers <= max(registers(s, p), launch_registers(s, BESIDE))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

@@ -6,23 +6,27 @@ import math
 from collections.abc import Iterator
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
-from gpucomp.device.lockstep import least, most
+from gpucomp.device.lockstep import most
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.geometry import Geometry
-from gpucomp.kernel.sizes import Sizes, Tunables, tunable
+from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.attention.panels import (
     BARRIER_BYTES,
-    PANEL,
+    GROUP,
     ROW_BYTES,
     STEP,
+    PanelSchedule,
+    PanelSizes,
     not_by_panels,
+    panel_objections,
+    panel_sizes,
     values_pad,
 )
 from gpucomp.kernels_templates.attention.simt import space as simt
 from gpucomp.kernels_templates.attention.tcgen05.emit import emit_tcgen05_attention
-from gpucomp.schedule.space import WARP, Family, Work, can_run, remembered, too_many_groups
+from gpucomp.schedule.space import WARP, Family, Work, can_run, remembered
 
-GROUP = 128  # threads of a warpgroup, and rows of a product
+BESIDE = 2  # warps beside the consumers: the producer, and one that asks for products
 TENSOR_COLUMNS = 512  # of a multiprocessor
 CHUNK = 32  # most sums of a row that are loaded at once
 # registers besides three quarters of the scores: the other scores, a chunk of weights, addresses, maxima, totals
@@ -37,7 +41,7 @@ TILE_CYCLES = 200  # per tile: a product that is waited for, from the store of w
 START_CYCLES = 1800  # barriers, the allocation, and the queries and the first keys
 
 
-class Tcgen05AttentionSchedule(Tunables):
+class Tcgen05AttentionSchedule(PanelSchedule):
     consumers: int = tunable((1, 2), "warpgroups that compute weights, each for 128 rows (queries)")
     tile_n: int = tunable((32, 64, 96, 128), "columns (keys and values) of one stage")
     stages: int = tunable((2, 3, 4), "tiles of keys and of values that are loaded ahead")
@@ -46,27 +50,11 @@ class Tcgen05AttentionSchedule(Tunables):
     )
 
 
-class Tcgen05AttentionSizes(Sizes):
-    threads: int
-    workers: int  # threads of the consumers
-    tile_m: int
-    depth_steps: int  # products of a row of queries and a key, 16 deep each
-    depth_panels: int  # 128 bytes of a row each
-    value_panels: int
-    values_pad: int  # sums of a row
+class Tcgen05AttentionSizes(PanelSizes):
     score_columns: int  # columns of tensor memory from one consumer's scores to the next, and from its sums to the next
     sum_columns: int
     tensor_columns: int  # columns of tensor memory that the work-group allocates
     chunk: int  # sums of a row that are loaded at once
-    trades: int  # 1: the threads that load and ask are of a warpgroup that gives registers to the consumers
-    given: int
-    taken: int
-    q_bytes: int  # of the tile of queries; of one stage of keys, and of values
-    k_bytes: int
-    v_bytes: int
-    out_vector: int
-    tiles_m: int
-    tiles: int
 
 
 def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
@@ -82,33 +70,13 @@ def up_to_power(columns: int) -> int:
 
 @remembered
 def derive(s: Tcgen05AttentionSchedule, p: simt.AttentionProblem) -> Tcgen05AttentionSizes:
-    tile_m, workers = GROUP * s.consumers, GROUP * s.consumers
-    depth_panels, value_panels = -(-p.depth // PANEL), -(-p.values // PANEL)
-    tiles_m = -(-p.m // tile_m)
     score_columns, sum_columns = up_to_power(s.tile_n), up_to_power(values_pad(p))
-    chunk = math.gcd(values_pad(p), CHUNK)
-    trades = int(registers(s, p) > launch_registers(s))
     return Tcgen05AttentionSizes(
-        threads=workers + (GROUP if trades else 2 * WARP),
-        workers=workers,
-        tile_m=tile_m,
-        depth_steps=-(-p.depth // STEP),
-        depth_panels=depth_panels,
-        value_panels=value_panels,
-        values_pad=values_pad(p),
+        **panel_sizes(s, p, rows=GROUP, beside=BESIDE, needed=registers(s, p), trade=(GIVEN, TAKEN), run=8),
         score_columns=score_columns,
         sum_columns=sum_columns,
         tensor_columns=up_to_power(s.consumers * (score_columns + sum_columns)),
-        chunk=chunk,
-        trades=trades,
-        given=GIVEN,
-        taken=TAKEN,
-        q_bytes=depth_panels * tile_m * ROW_BYTES,
-        k_bytes=depth_panels * s.tile_n * ROW_BYTES,
-        v_bytes=value_panels * s.tile_n * ROW_BYTES,
-        out_vector=least(8, p.out_wide),
-        tiles_m=most(1, tiles_m),
-        tiles=tiles_m * p.batch,
+        chunk=math.gcd(values_pad(p), CHUNK),
     )
 
 
@@ -120,12 +88,6 @@ def registers(s: Tcgen05AttentionSchedule, p: simt.AttentionProblem) -> int:
     return s.tile_n * 3 // 4 + ADDRESSES
 
 
-def launch_registers(s: Tcgen05AttentionSchedule) -> int:
-    """The registers that every thread starts with if one work-group with two warps besides its consumers is on a unit."""
-    warps = GROUP * s.consumers // WARP + 2
-    return int(least(255, REGISTER_FILE // 4 // (-(-warps // 4) * WARP) // 8 * 8))
-
-
 def shared_bytes(s: Tcgen05AttentionSchedule, p: simt.AttentionProblem) -> int:
     """Queries, the stages of keys and values, barriers, and the address in tensor memory."""
     d = derive(s, p)
@@ -133,17 +95,10 @@ def shared_bytes(s: Tcgen05AttentionSchedule, p: simt.AttentionProblem) -> int:
 
 
 def objections(s: Tcgen05AttentionSchedule, p: simt.AttentionProblem, limits: Limits) -> Iterator[str]:
-    d = derive(s, p)
-    if d.threads > limits.threads:
-        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
-    if (shared := shared_bytes(s, p)) > limits.shared_bytes:
-        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    d, needed, shared = derive(s, p), registers(s, p), shared_bytes(s, p)
+    yield from panel_objections(s, d, limits, beside=BESIDE, needed=needed, shared=shared)
     if d.tensor_columns > TENSOR_COLUMNS:
         yield f"{d.tensor_columns} columns of tensor memory, there are {TENSOR_COLUMNS}"
-    there = d.taken if d.trades else launch_registers(s)
-    if (used := registers(s, p)) > there:
-        yield f"about {used} registers per work-item, there are {there}"
-    yield from too_many_groups(d.tiles)
 
 
 def geometry(s: Tcgen05AttentionSchedule, p: simt.AttentionProblem) -> Geometry:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.kernel import Attention, Kernel
-from gpucomp.kernels_templates.attention.panels import emit_panels
+from gpucomp.kernels_templates.attention.panels import PanelSizes, emit_panels
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.attention.simt.space import AttentionProblem
-    from gpucomp.kernels_templates.attention.wgmma.space import WgmmaAttentionSchedule, WgmmaAttentionSizes
+    from gpucomp.kernels_templates.attention.wgmma.space import WgmmaAttentionSchedule
 
 
 def emit_wgmma_attention(
@@ -19,7 +19,7 @@ def emit_wgmma_attention(
     printer: CPrinter,
     s: WgmmaAttentionSchedule,
     p: AttentionProblem,
-    derived: WgmmaAttentionSizes,
+    derived: PanelSizes,
 ) -> Mapping[str, Any]:
     """What ``kernels_templates/attention/wgmma/kernel.j2`` reads; each hook is described there."""
     return emit_panels(kernel, printer, p, derived, s.tile_n)

@@ -7,21 +7,24 @@ from collections.abc import Iterator
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.geometry import Geometry
-from gpucomp.kernel.sizes import Sizes, Tunables, tunable
+from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.attention.panels import (
     BARRIER_BYTES,
-    PANEL,
     ROW_BYTES,
     STEP,
+    PanelSchedule,
+    PanelSizes,
     not_by_panels,
+    panel_objections,
+    panel_sizes,
     values_pad,
 )
 from gpucomp.kernels_templates.attention.simt import space as simt
 from gpucomp.kernels_templates.attention.wgmma.emit import emit_wgmma_attention
-from gpucomp.schedule.space import WARP, Family, Work, can_run, remembered, too_many_groups
+from gpucomp.schedule.space import WARP, Family, Work, can_run, remembered
 
-GROUP = 128  # threads of a warpgroup
 ROWS = 64  # rows of a warpgroup
+BESIDE = 1  # warps beside the consumers: the producer
 ADDRESSES = 36  # registers besides scores, weights and sums: addresses, maxima, totals, counters
 TRADES = {1: (56, 255), 2: (40, 232), 3: (32, 160)}  # by consumers: registers of the producer's and a consumer's thread
 SCORE_INSTRUCTIONS = 5  # per score: maximum, difference, exp2, total, half a conversion and half a scaled sum
@@ -30,30 +33,11 @@ TILE_CYCLES = 120  # per tile: a product that is waited for
 START_CYCLES = 1000  # barriers, and the queries and the first keys
 
 
-class WgmmaAttentionSchedule(Tunables):
+class WgmmaAttentionSchedule(PanelSchedule):
     consumers: int = tunable((1, 2, 3), "warpgroups that multiply, each with 64 rows (queries)")
     tile_n: int = tunable((32, 64, 96, 128), "columns (keys and values) of one stage")
     stages: int = tunable((2, 3, 4), "tiles of keys and of values that are loaded ahead")
     overlap: int = tunable((0, 1), "1: products are in flight while the weights of the next columns are computed")
-
-
-class WgmmaAttentionSizes(Sizes):
-    threads: int
-    workers: int  # threads of the consumers
-    tile_m: int
-    depth_steps: int  # products of a row of queries and a key, 16 deep each
-    depth_panels: int  # 128 bytes of a row each
-    value_panels: int
-    values_pad: int  # sums of a row
-    q_bytes: int  # of the tile of queries; of one stage of keys, and of values
-    k_bytes: int
-    v_bytes: int
-    trades: int  # 1: the producer is a warpgroup that gives registers to the consumers
-    given: int
-    taken: int
-    out_vector: int
-    tiles_m: int
-    tiles: int
 
 
 def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
@@ -63,42 +47,14 @@ def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
 
 
 @remembered
-def derive(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> WgmmaAttentionSizes:
-    tile_m = ROWS * s.consumers
-    depth_panels, value_panels = -(-p.depth // PANEL), -(-p.values // PANEL)
-    tiles_m = -(-p.m // tile_m)
-    workers = GROUP * s.consumers
-    trades = int(registers(s, p) > launch_registers(s))
-    given, taken = TRADES[s.consumers]
-    return WgmmaAttentionSizes(
-        threads=workers + (GROUP if trades else WARP),
-        workers=workers,
-        tile_m=tile_m,
-        depth_steps=-(-p.depth // STEP),
-        depth_panels=depth_panels,
-        value_panels=value_panels,
-        values_pad=values_pad(p),
-        q_bytes=depth_panels * tile_m * ROW_BYTES,
-        k_bytes=depth_panels * s.tile_n * ROW_BYTES,
-        v_bytes=value_panels * s.tile_n * ROW_BYTES,
-        trades=trades,
-        given=given,
-        taken=taken,
-        out_vector=min(2, p.out_wide),
-        tiles_m=max(1, tiles_m),
-        tiles=tiles_m * p.batch,
-    )
+def derive(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> PanelSizes:
+    trade = TRADES[s.consumers]
+    return PanelSizes(**panel_sizes(s, p, rows=ROWS, beside=BESIDE, needed=registers(s, p), trade=trade, run=2))
 
 
 def registers(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> int:
     """An upper bound of the registers that ptxas uses: scores, weights in pairs, sums of values, and others."""
     return s.tile_n // 2 + s.tile_n // 4 + values_pad(p) // 2 + ADDRESSES
-
-
-def launch_registers(s: WgmmaAttentionSchedule) -> int:
-    """The registers that every thread starts with if one work-group with a warp as producer is on a multiprocessor."""
-    warps = GROUP * s.consumers // WARP + 1
-    return min(255, REGISTER_FILE // 4 // (-(-warps // 4) * WARP) // 8 * 8)
 
 
 def shared_bytes(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> int:
@@ -108,15 +64,8 @@ def shared_bytes(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> int:
 
 
 def objections(s: WgmmaAttentionSchedule, p: simt.AttentionProblem, limits: Limits) -> Iterator[str]:
-    d = derive(s, p)
-    if d.threads > limits.threads:
-        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
-    if (shared := shared_bytes(s, p)) > limits.shared_bytes:
-        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
-    there = d.taken if d.trades else launch_registers(s)
-    if (used := registers(s, p)) > there:
-        yield f"about {used} registers per work-item, there are {there}"
-    yield from too_many_groups(d.tiles)
+    needed, shared = registers(s, p), shared_bytes(s, p)
+    yield from panel_objections(s, derive(s, p), limits, beside=BESIDE, needed=needed, shared=shared)
 
 
 def geometry(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> Geometry:
