@@ -545,13 +545,15 @@ def test_memory_does_not_grow(tmp_path):
     models.save(models.mlp(), tmp_path / "mlp.onnx")
     with process(tmp_path) as running:
         own = psutil.Process(running.process.pid)
-        held = []
-        for _ in range(8):  # what the first requests load, and a new thread's heap, comes once; what is lost, each time
+        held = [own.memory_info().rss]
+        # What the first requests load comes once, and a heap for each new thread: on a busy machine they spread over many
+        # steps. What is lost is lost in each.
+        while len(held) < 40 and (len(held) < 3 or held[-1] - held[-2] >= 256 << 10):
             for _ in range(12):
                 worst(running)
             held.append(own.memory_info().rss)
 
-        assert min(later - earlier for earlier, later in itertools.pairwise(held)) < 256 << 10, held
+        assert held[-1] - held[-2] < 256 << 10, held
 
 
 def test_answers_that_nobody_reads_are_not_all_held(tmp_path):
