@@ -21,7 +21,16 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.matrix import Form, Matrix, SideBySide, form_of_a, matrix_of, result_matrix
-from gpucomp.kernels_templates.contraction.tma_space import GROUP, TileProblem, TileSchedule, TileSizes
+from gpucomp.kernels_templates.contraction.tma_space import (
+    GROUP,
+    PAIR,
+    SHARE_A,
+    SHARE_B,
+    TileProblem,
+    TileSchedule,
+    TileSizes,
+    same_columns,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +122,9 @@ def _work_group(s: TileSchedule, derived: TileSizes, held: Sums) -> dict[str, An
     accumulators   names of a thread's sums, one per block
     my_thread      the thread's number in its warpgroup
     my_line        the first row of its staged sums
-    workers_meet   a barrier of the consumers; ``all_meet``: of all threads; ``stores_meet``: before TMA stores
+    pair           whether two work-groups multiply as one
+    workers_meet   a barrier of the consumers; ``all_meet``: of all threads; ``stores_meet``: before TMA stores;
+                   ``sums_meet``: after which staged sums are read, and no others are
     """
     workers, split, blocks = GROUP * held.consumers, s.splits > 1, held.blocks
     several, rows = held.consumers > 1, held.box_rows * (1 if held.chunk else blocks)
@@ -122,7 +133,10 @@ def _work_group(s: TileSchedule, derived: TileSizes, held: Sums) -> dict[str, An
     # warps follow each other, or each warpgroup has blocks of rows that its warps share
     packed = held.chunk or blocks == 1
     workers_meet = f"gc_named_barrier(1, {workers})"
+    pair = s.multicast == PAIR
+    stores_meet = f"gc_named_barrier({'2 + id / 128' if several else '2'}, 128)"
     return {
+        "pair": pair,
         "workers": workers,
         "consumers": held.consumers,
         "chunk": held.chunk,
@@ -139,7 +153,8 @@ def _work_group(s: TileSchedule, derived: TileSizes, held: Sums) -> dict[str, An
         "my_thread": "id % 128" if several else "id",
         "my_line": f"id / 32 * {held.warp_rows}" if packed else f"id / 128 * {rows} + id % 128 / 32 * 16",
         "workers_meet": workers_meet,
-        "stores_meet": workers_meet if held.chunk else f"gc_named_barrier({'2 + id / 128' if several else '2'}, 128)",
+        "stores_meet": "gc_cluster_sync()" if pair else workers_meet if held.chunk else stores_meet,
+        "sums_meet": "gc_cluster_sync()" if pair or split else workers_meet,
         "all_meet": "gc_cluster_sync()" if s.multicast else "__syncthreads()",
     }
 
@@ -216,7 +231,7 @@ def _pieces(printer: CPrinter, c: Matrix, tile_n: int, derived: TileSizes, held:
 
 def _tile(s: TileSchedule, p: TileProblem, derived: TileSizes) -> dict[str, str]:
     """The start of the work-group's tile. Tiles are walked row by row; pairs along the rows are neighbours."""
-    if s.multicast == 1:
+    if same_columns(s):
         row, column, pairs = (
             over("tile / 2", derived.tiles_n),
             modulo("tile / 2", derived.tiles_n),
@@ -258,25 +273,32 @@ def _producer(
     step_lines      run once per step: where the step is
     load_a, load_b  the loads of a step. Each work-group of a cluster loads one half of an operand that they share
     wait_empty      waits until the ring has room
+    announce        tells the stage's barrier of the bytes that come; of a pair, the first one's barrier counts those of both
     """
-    shares_a, shares_b = s.multicast == 2, s.multicast == 1
+    shares_a, shares_b = s.multicast == SHARE_A, s.multicast == SHARE_B
+    way_a, way_b = ("_pair" if s.multicast == PAIR else "_multicast" * shared for shared in (shares_a, shares_b))
     to_a = f"to + rank * {derived.load_m * 128}" if shares_a else "to"
     to_b = f"to + {s.tile_m * 128}" + (f" + rank * {derived.load_n * 128}" if shares_b else "")
     first_row = f"(first_row + rank * {derived.load_m})" if shares_a else "first_row"
-    first_column = f"first_column + rank * {derived.load_n}" if shares_b else "first_column"
-    waits = {"wait_empty": f"gc_mbarrier_wait{'_cluster' if s.multicast else ''}(empty + stage, parity);"}
+    first_column = f"first_column + rank * {derived.load_n}" if same_columns(s) else "first_column"
+    waits = {
+        "wait_empty": f"gc_mbarrier_wait{'_cluster' if s.multicast else ''}(empty + stage, parity);",
+        "announce": f"if (rank == 0) gc_mbarrier_arrive_expect_tx(full + stage, {2 * derived.stage_bytes});"
+        if s.multicast == PAIR
+        else f"gc_mbarrier_arrive_expect_tx(full + stage, {derived.stage_bytes});",
+    }
     if isinstance(a, SideBySide):
         first = a.depth // derived.tile_k
         near_lines, near = _one_tap(
-            a.near, "near", to_a, "map_a", f"step * {derived.tile_k}", first_row, arguments, shares_a
+            a.near, "near", to_a, "map_a", f"step * {derived.tile_k}", first_row, arguments, way_a
         )
         depth = f"(step - {first}) * {derived.tile_k}"
-        far_lines, far = _one_tap(a.far, "far", to_a, "map_far", depth, first_row, arguments, shares_a)
+        far_lines, far = _one_tap(a.far, "far", to_a, "map_far", depth, first_row, arguments, way_a)
         return {
             "first_lines": ["gc_tma_prefetch(&map_far);", *near_lines, *far_lines],
             "step_lines": [],
             "load_a": f"if (step < {first}) {near}\n  else {far}",
-            "load_b": _matrix_load(to_b, "map_b", f"step * {derived.tile_k}", first_column, b, shares_b),
+            "load_b": _matrix_load(to_b, "map_b", f"step * {derived.tile_k}", first_column, b, way_b),
             **waits,
         }
     if isinstance(a, Matrix):
@@ -284,8 +306,8 @@ def _producer(
         return {
             "first_lines": [],
             "step_lines": [],
-            "load_a": _matrix_load(to_a, "map_a", depth, first_row.strip("()"), a, shares_a),
-            "load_b": _matrix_load(to_b, "map_b", depth, first_column, b, shares_b),
+            "load_a": _matrix_load(to_a, "map_a", depth, first_row.strip("()"), a, way_a),
+            "load_b": _matrix_load(to_b, "map_b", depth, first_column, b, way_b),
             **waits,
         }
     columns, per_tap = a.window[1], derived.steps_per_tap
@@ -297,29 +319,29 @@ def _producer(
         _scaled(f"{tap} / {columns}" if columns > 1 else tap, a.dilations[0]) if a.window[0] > 1 else "0",
     ]
     load_b = (
-        _load("3d", to_b, "map_b", [channel, tap, first_column], shares_b)
+        _load("3d", to_b, "map_b", [channel, tap, first_column], way_b)
         if p.taps > 1
-        else _matrix_load(to_b, "map_b", channel, first_column, b, shares_b)
+        else _matrix_load(to_b, "map_b", channel, first_column, b, way_b)
     )
     pixel = [channel, "first_w", "first_h", "0" if is_one(a.image[0]) else "first_n", *offsets]
     return {
         "first_lines": _first_pixel(a, arguments, first_row, "first"),
         "step_lines": step_lines,
-        "load_a": _load("im2col_4d", to_a, "map_a", pixel, shares_a),
+        "load_a": _load("im2col_4d", to_a, "map_a", pixel, way_a),
         "load_b": load_b,
         **waits,
     }
 
 
 def _one_tap(
-    a: Form, name: str, to: str, tensor_map: str, channel: str, first: str, arguments: Arguments, shared: bool
+    a: Form, name: str, to: str, tensor_map: str, channel: str, first: str, arguments: Arguments, way: str
 ) -> tuple[list[str], str]:
     """Where the rows of a part of ``a`` start, and the load of a step of it."""
     if isinstance(a, Matrix):
-        return [], _matrix_load(to, tensor_map, channel, first.strip("()"), a, shared)
+        return [], _matrix_load(to, tensor_map, channel, first.strip("()"), a, way)
     image = "0" if is_one(a.image[0]) else f"{name}_n"
     pixel = [channel, f"{name}_w", f"{name}_h", image, "0", "0"]
-    return _first_pixel(a, arguments, first, name), _load("im2col_4d", to, tensor_map, pixel, shared)
+    return _first_pixel(a, arguments, first, name), _load("im2col_4d", to, tensor_map, pixel, way)
 
 
 def _first_pixel(a: Pixels, arguments: Arguments, first: str, prefix: str) -> list[str]:
@@ -335,16 +357,16 @@ def _first_pixel(a: Pixels, arguments: Arguments, first: str, prefix: str) -> li
     return [*lines, *image]
 
 
-def _matrix_load(to: str, name: str, depth: str, span: str, form: Matrix, shared: bool) -> str:
+def _matrix_load(to: str, name: str, depth: str, span: str, form: Matrix, way: str) -> str:
     if form.has_batch:
-        return _load("3d", to, name, [depth, span, "batch"], shared)
-    return _load("2d", to, name, [depth, span], shared)
+        return _load("3d", to, name, [depth, span, "batch"], way)
+    return _load("2d", to, name, [depth, span], way)
 
 
-def _load(form: str, to: str, name: str, at: list[str], shared: bool) -> str:
+def _load(form: str, to: str, name: str, at: list[str], way: str) -> str:
     """One load into the stage of this work-group, or of both."""
-    suffix, ranks = ("_multicast", ", 3") if shared else ("", "")
-    return f"gc_tma_load_{form}{suffix}({to}, &{name}, full + stage, {', '.join(at)}{ranks});"
+    ranks = ", 3" if way == "_multicast" else ""
+    return f"gc_tma_load_{form}{way}({to}, &{name}, full + stage, {', '.join(at)}{ranks});"
 
 
 def _scaled(text: str, factor: int) -> str:

@@ -32,6 +32,7 @@ PAD = 8  # floats after a staged row, so that the rows of a fragment start in di
 BARRIER_BYTES = 16  # barriers of a stage: full and empty
 MOST_BESIDE = 2 * 256  # rows or columns of tiles past the end
 SWIZZLE_BYTES, SWIZZLE_ROWS = 128, 8  # the longest row that is swizzled; rows after which the pattern repeats
+SHARE_B, SHARE_A, PAIR = 1, 2, 3  # what ``multicast`` can be, besides 0
 
 
 class TileSchedule(Protocol):
@@ -142,6 +143,11 @@ def packing(kernel: Kernel[Contraction], s: Tunables, p: TileProblem) -> Packing
     return Packing("b", (*batch, Digit("span", 1, p.n), Digit("k", 1, p.k)))
 
 
+def same_columns(s: TileSchedule) -> bool:
+    """Whether the two work-groups of a cluster have tiles of the same columns, of which each loads half."""
+    return s.multicast in (SHARE_B, PAIR)
+
+
 def tile_sizes(s: TileSchedule, p: TileProblem, consumers: int, beside: int = 0) -> dict[str, int]:
     """The numbers of ``TileSizes`` but ``threads``.
 
@@ -150,11 +156,13 @@ def tile_sizes(s: TileSchedule, p: TileProblem, consumers: int, beside: int = 0)
     tile_k = DEPTH_BYTES // p.element_bytes
     per_tap = -(-(p.k // max(1, p.taps)) // tile_k)
     steps = per_tap * max(1, p.taps)
-    stage = DEPTH_BYTES * (s.tile_m + s.tile_n)
+    load_m = s.tile_m // 2 if s.multicast == SHARE_A else s.tile_m
+    load_n = s.tile_n // 2 if same_columns(s) else s.tile_n
+    stage = DEPTH_BYTES * (s.tile_m + (load_n if s.multicast == PAIR else s.tile_n))
     # the result reuses the memory of the ring
     result = s.tile_m * s.tile_n * p.out_bytes if s.tma_store else 4 * s.tile_m * (s.tile_n + PAD)
     ring = max(s.stages * stage, result)
-    pair_m, pair_n = 1 + (s.multicast == 1), 1 + (s.multicast == 2)
+    pair_m, pair_n = 1 + same_columns(s), 1 + (s.multicast == SHARE_A)
     tiles_m, tiles_n = -(-p.m // (s.tile_m * pair_m)) * pair_m, -(-p.n // (s.tile_n * pair_n)) * pair_n
     piece = math.gcd(s.tile_n, SWIZZLE_BYTES // max(1, p.out_bytes))
     return {
@@ -162,8 +170,8 @@ def tile_sizes(s: TileSchedule, p: TileProblem, consumers: int, beside: int = 0)
         "steps": steps,
         "steps_per_tap": per_tap,
         "steps_per_split": -(-steps // s.splits),
-        "load_m": s.tile_m // 2 if s.multicast == 2 else s.tile_m,
-        "load_n": s.tile_n // 2 if s.multicast == 1 else s.tile_n,
+        "load_m": load_m,
+        "load_n": load_n,
         "piece": piece,
         "piece_bytes": piece * p.out_bytes,
         "stage_bytes": stage,
@@ -185,13 +193,13 @@ def tile_objections(s: TileSchedule, p: TileProblem, d: TileSizes, limits: Limit
     if d.shared > limits.shared_bytes:
         yield f"{d.shared} B of shared memory, the device has {limits.shared_bytes} B"
     yield from too_many_groups(d.tiles)
-    if max(p.m + s.tile_m * (1 + (s.multicast == 1)), p.n + s.tile_n * (1 + (s.multicast == 2))) > MAX_GROUPS:
+    if max(p.m + s.tile_m * (1 + same_columns(s)), p.n + s.tile_n * (1 + (s.multicast == SHARE_A))) > MAX_GROUPS:
         yield f"rows and columns are counted with 32 bits, there are {p.m} and {p.n}"
     if s.overlap == 2 and not p.b_known:
         yield "b is the result of another kernel: its tiles cannot be loaded before that kernel ends"
     if s.multicast and s.splits > 1:
         yield "a cluster shares the depth or the loads, not both"
-    if s.multicast == 1 and d.load_n % SWIZZLE_ROWS:
+    if same_columns(s) and d.load_n % SWIZZLE_ROWS:
         yield f"half of {s.tile_n} columns of b is not a multiple of {SWIZZLE_ROWS}, after which the swizzle repeats"
     if s.tma_store:
         if not p.out_bytes or p.out_wide * p.out_bytes != 16:

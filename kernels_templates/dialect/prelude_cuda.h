@@ -730,6 +730,41 @@ __device__ __forceinline__ void gc_tma_load_im2col_4d_multicast(void* shared_dst
       : "memory");
 }
 
+// The same to this block, of a pair of which tcgen05 multiplies as of one (sm_100): the barrier at the same place in the block of
+// rank 0 counts the bytes. PTX ISA, .cta_group::2 of cp.async.bulk.tensor; CUTLASS, SM100_TMA_2SM_LOAD.
+__device__ __forceinline__ void gc_tma_load_2d_pair(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y) {
+  asm volatile(
+      "{\n.reg .u32 first;\n"
+      "mapa.shared::cluster.u32 first, %2, 0;\n"
+      "cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
+      "[first];\n}" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
+      "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(x), "r"(y)
+      : "memory");
+}
+
+__device__ __forceinline__ void gc_tma_load_3d_pair(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y,
+                            int z) {
+  asm volatile(
+      "{\n.reg .u32 first;\n"
+      "mapa.shared::cluster.u32 first, %2, 0;\n"
+      "cp.async.bulk.tensor.3d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+      "%5}], [first];\n}" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
+      "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+__device__ __forceinline__ void gc_tma_load_im2col_4d_pair(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier,
+                                   int channel, int w, int h, int n, unsigned short offset_w, unsigned short offset_h) {
+  asm volatile(
+      "{\n.reg .u32 first;\n"
+      "mapa.shared::cluster.u32 first, %2, 0;\n"
+      "cp.async.bulk.tensor.4d.cta_group::2.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5, %6}], [first], {%7, %8};\n}" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
+      "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(channel), "r"(w), "r"(h), "r"(n),
+      "h"(offset_w), "h"(offset_h)
+      : "memory");
+}
+
 // The way back; elements outside of the tensor are left out. Shared memory is read until the group is waited for.
 __device__ __forceinline__ void gc_tma_store_2d(const gc_tensor_map* map, const void* shared_src, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
@@ -1015,6 +1050,10 @@ __device__ __forceinline__ void gc_stmatrix_x4(void* shared_row, unsigned r0, un
 // the column. One thread multiplies m rows of `a` with n rows of `b`, both K-major in shared memory unless it is said otherwise.
 // Of 128 rows, row r is in lane r; of 64 rows it is in lane r / 16 * 32 + r % 16. A warp reaches the 32 lanes from
 // 32 (warp % 4) on.
+// The functions that end in _pair are of the two blocks of a cluster that multiply as one (.cta_group::2). Both allocate and free
+// the same columns, and no other block's functions are used beside them. A thread of the block of rank 0 asks for products: of 256
+// rows of `a`, 128 in the shared memory of each, and n rows of `b`, half of them in each. Both tiles lie at the same place in both
+// blocks. The sums of a block's own 128 rows are in its tensor memory, with all n columns.
 
 // All threads of one warp: `columns`, a power of two from 32 to 512, for the block, whose address is written to shared memory.
 // Waits until the multiprocessor has as many. A block allocates once.
@@ -1026,9 +1065,23 @@ __device__ __forceinline__ void gc_tcgen05_alloc(unsigned* shared_address, unsig
   asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory");
 }
 
+// The same of one warp in each block, with the same address, when both run: after gc_cluster_sync.
+__device__ __forceinline__ void gc_tcgen05_alloc_pair(unsigned* shared_address, unsigned columns) {
+  asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(
+                   (unsigned)__cvta_generic_to_shared(shared_address)),
+               "r"(columns)
+               : "memory");
+  asm volatile("tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;" ::: "memory");
+}
+
 // All threads of one warp, after all loads. A block may not exit before it.
 __device__ __forceinline__ void gc_tcgen05_free(unsigned address, unsigned columns) {
   asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(address), "r"(columns) : "memory");
+}
+
+// The same of one warp in each block, after all loads of both. Neither may exit before the other has called it.
+__device__ __forceinline__ void gc_tcgen05_free_pair(unsigned address, unsigned columns) {
+  asm volatile("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1;" ::"r"(address), "r"(columns) : "memory");
 }
 
 // Around a barrier or another synchronisation: what the thread did in tensor memory before the first is seen by threads that
@@ -1065,11 +1118,11 @@ __device__ __forceinline__ constexpr unsigned gc_tcgen05_instruction(unsigned fo
          | (unsigned)(m / 16) << 24;     // bits 24 to 28
 }
 
-#define GC_TCGEN05(kind, format)                                                             \
+#define GC_TCGEN05(blocks, kind, format, m, n)                                               \
   asm volatile(                                                                              \
       "{\n.reg .pred add;\n"                                                                 \
       "setp.ne.b32 add, %4, 0;\n"                                                            \
-      "tcgen05.mma.cta_group::1.kind::" kind " [%0], %1, %2, %3, add;\n}" ::"r"(sums),        \
+      "tcgen05.mma.cta_group::" blocks ".kind::" kind " [%0], %1, %2, %3, add;\n}" ::"r"(sums), \
       "l"(a), "l"(b), "r"(gc_tcgen05_instruction(format, m, n)), "r"((int)add)               \
       : "memory")
 
@@ -1077,19 +1130,34 @@ __device__ __forceinline__ constexpr unsigned gc_tcgen05_instruction(unsigned fo
 // sums are is not read. Products that a thread asks for are added in that order.
 template <int m, int n>
 __device__ __forceinline__ void gc_tcgen05_f16(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
-  GC_TCGEN05("f16", 0);
+  GC_TCGEN05("1", "f16", 0, m, n);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_tcgen05_f16_pair(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  GC_TCGEN05("2", "f16", 0, 256, n);
 }
 
 // Depth 16 of bf16.
 template <int m, int n>
 __device__ __forceinline__ void gc_tcgen05_bf16(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
-  GC_TCGEN05("f16", 1);
+  GC_TCGEN05("1", "f16", 1, m, n);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_tcgen05_bf16_pair(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  GC_TCGEN05("2", "f16", 1, 256, n);
 }
 
 // Depth 8 of tf32: f32 whose last 13 bits are not looked at.
 template <int m, int n>
 __device__ __forceinline__ void gc_tcgen05_tf32(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
-  GC_TCGEN05("tf32", 2);
+  GC_TCGEN05("1", "tf32", 2, m, n);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_tcgen05_tf32_pair(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  GC_TCGEN05("2", "tf32", 2, 256, n);
 }
 
 #undef GC_TCGEN05
@@ -1128,6 +1196,16 @@ __device__ __forceinline__ void gc_tcgen05_commit_multicast(unsigned long long* 
       "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;" ::"r"(
           (unsigned)__cvta_generic_to_shared(barrier)),
       "h"(ranks)
+      : "memory");
+}
+
+// One arrival at the barrier that stands at the same place in both blocks when all their products are done that the thread has
+// asked for.
+__device__ __forceinline__ void gc_tcgen05_commit_pair(unsigned long long* barrier) {
+  asm volatile(
+      "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;" ::"r"(
+          (unsigned)__cvta_generic_to_shared(barrier)),
+      "h"((unsigned short)3)
       : "memory");
 }
 

@@ -2,7 +2,7 @@
 
 from gpucomp.ir.types import BF16, F16
 from testing.kernels import into_part, matmul, side_by_side
-from testing.tcgen05_kernels import TILE, TMA_STORE, TWO, WIDE
+from testing.tcgen05_kernels import PAIR, TILE, TMA_STORE, TWO, WIDE
 from testing.wgmma_kernels import constant_b, image, one_result, with_math
 
 # kernel, schedule, and what the schedule is there for
@@ -78,6 +78,24 @@ CASES = {
     "everything": (
         image((1, 13, 11, 72), 48, (3, 3), stride=2, pad=1, dtype=F16),
         WIDE | {"multicast": 1, "tma_store": 1, "overlap": 2, "stages": 4},
+    ),
+    "a pair": (matmul(300, 72, 200, dtype=F16, b_transposed=True), PAIR),
+    "a pair, 256 rows": (
+        matmul(270, 40, 328, batch=(2,), dtype=BF16, b_transposed=True),
+        TWO | {"multicast": 3, "tile_n": 48, "stages": 3},
+    ),
+    "a pair of one tile": (matmul(7, 1, 24, dtype=F16, b_transposed=True), PAIR | {"tile_n": 16}),
+    "a pair of 256 columns": (
+        one_result(matmul(257, 264, 72, dtype=F16, b_transposed=True)),
+        TWO | {"multicast": 3, "tile_n": 256, "tma_store": 1},
+    ),
+    "a pair of tf32": (with_math(matmul(139, 40, 100, b_transposed=True)), PAIR | {"stages": 3}),
+    "a pair, b early": (constant_b(matmul(150, 40, 520, dtype=F16)), PAIR | {"overlap": 2}),
+    "a pair of pixels": (image((2, 13, 11, 72), 40, (3, 3), pad=1, dtype=F16), PAIR | {"overlap": 1}),
+    "a pair, side by side": (side_by_side((2, 5, 17), (64, 2), (72, 1), 40), PAIR),
+    "a pair, everything": (
+        image((1, 33, 31, 72), 48, (3, 3), stride=2, pad=1, dtype=F16),
+        PAIR | {"tile_n": 64, "tma_store": 1, "overlap": 2, "stages": 4},
     ),
     "default": (image((1, 14, 14, 64), 32, (3, 3), pad=1, dtype=F16), None),
 }

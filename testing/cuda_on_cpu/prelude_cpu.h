@@ -542,6 +542,20 @@ __device__ __forceinline__ void gc_tma_load_im2col_4d_multicast(void* shared_dst
   gc_runtime_tma_load_multicast(shared_dst, map, barrier, {4, {channel, w, h, n}, true, {offset_w, offset_h}}, ranks);
 }
 
+__device__ __forceinline__ void gc_tma_load_2d_pair(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y) {
+  gc_runtime_tma_load_pair(shared_dst, map, barrier, {2, {x, y}, false, {}});
+}
+
+__device__ __forceinline__ void gc_tma_load_3d_pair(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y,
+                            int z) {
+  gc_runtime_tma_load_pair(shared_dst, map, barrier, {3, {x, y, z}, false, {}});
+}
+
+__device__ __forceinline__ void gc_tma_load_im2col_4d_pair(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier,
+                                   int channel, int w, int h, int n, unsigned short offset_w, unsigned short offset_h) {
+  gc_runtime_tma_load_pair(shared_dst, map, barrier, {4, {channel, w, h, n}, true, {offset_w, offset_h}});
+}
+
 __device__ __forceinline__ void gc_tma_store_2d(const gc_tensor_map* map, const void* shared_src, int x, int y) {
   gc_runtime_tma_store(map, shared_src, {2, {x, y}, false, {}});
 }
@@ -650,10 +664,18 @@ __device__ __forceinline__ void gc_stmatrix_x4(void* shared_row, unsigned r0, un
 // the wait.
 
 __device__ __forceinline__ void gc_tcgen05_alloc(unsigned* shared_address, unsigned columns) {
-  gc_runtime_tcgen05_alloc(shared_address, columns);
+  gc_runtime_tcgen05_alloc(shared_address, columns, false);
 }
 
-__device__ __forceinline__ void gc_tcgen05_free(unsigned address, unsigned columns) { gc_runtime_tcgen05_free(address, columns); }
+__device__ __forceinline__ void gc_tcgen05_alloc_pair(unsigned* shared_address, unsigned columns) {
+  gc_runtime_tcgen05_alloc(shared_address, columns, true);
+}
+
+__device__ __forceinline__ void gc_tcgen05_free(unsigned address, unsigned columns) { gc_runtime_tcgen05_free(address, columns, false); }
+
+__device__ __forceinline__ void gc_tcgen05_free_pair(unsigned address, unsigned columns) {
+  gc_runtime_tcgen05_free(address, columns, true);
+}
 
 __device__ __forceinline__ void gc_tcgen05_fence_before() { gc_runtime_tcgen05_fence_before(); }
 
@@ -675,17 +697,32 @@ __device__ __forceinline__ constexpr unsigned gc_tcgen05_instruction(unsigned fo
 
 template <int m, int n>
 __device__ __forceinline__ void gc_tcgen05_f16(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
-  gc_runtime_tcgen05(2, sums, a, b, gc_tcgen05_instruction(0, m, n), add);
+  gc_runtime_tcgen05(2, sums, a, b, gc_tcgen05_instruction(0, m, n), add, false);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_tcgen05_f16_pair(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  gc_runtime_tcgen05(2, sums, a, b, gc_tcgen05_instruction(0, 256, n), add, true);
 }
 
 template <int m, int n>
 __device__ __forceinline__ void gc_tcgen05_bf16(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
-  gc_runtime_tcgen05(2, sums, a, b, gc_tcgen05_instruction(1, m, n), add);
+  gc_runtime_tcgen05(2, sums, a, b, gc_tcgen05_instruction(1, m, n), add, false);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_tcgen05_bf16_pair(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  gc_runtime_tcgen05(2, sums, a, b, gc_tcgen05_instruction(1, 256, n), add, true);
 }
 
 template <int m, int n>
 __device__ __forceinline__ void gc_tcgen05_tf32(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
-  gc_runtime_tcgen05(4, sums, a, b, gc_tcgen05_instruction(2, m, n), add);
+  gc_runtime_tcgen05(4, sums, a, b, gc_tcgen05_instruction(2, m, n), add, false);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_tcgen05_tf32_pair(unsigned sums, unsigned long long a, unsigned long long b, bool add) {
+  gc_runtime_tcgen05(4, sums, a, b, gc_tcgen05_instruction(2, 256, n), add, true);
 }
 
 template <int n>
@@ -699,6 +736,8 @@ __device__ __forceinline__ void gc_tcgen05_bf16_weights(unsigned sums, unsigned 
 }
 
 __device__ __forceinline__ void gc_tcgen05_commit(unsigned long long* barrier) { gc_runtime_tcgen05_commit(barrier); }
+
+__device__ __forceinline__ void gc_tcgen05_commit_pair(unsigned long long* barrier) { gc_runtime_tcgen05_commit_pair(barrier); }
 
 __device__ __forceinline__ void gc_tcgen05_commit_multicast(unsigned long long* barrier, unsigned short ranks) {
   gc_runtime_tcgen05_commit_multicast(barrier, ranks);

@@ -148,6 +148,7 @@ struct Warp {
 };
 
 struct TmaLoad {
+  Block* block;  // to which it goes
   unsigned char* destination;
   GcTensorMap map;  // not a pointer: parameters may outlive a thread on a device, but not here
   GcBox box;
@@ -197,6 +198,7 @@ struct Registers {  // the registers of a thread of one warpgroup
 struct Block {
   uint3 index;
   unsigned rank;  // in the cluster
+  unsigned started;  // the cluster phase in which it started
   int first_thread;
   int alive;
   std::vector<Warp> warps;
@@ -347,16 +349,32 @@ unsigned meet_warp(const char* kind, const void* mine, size_t bytes) {
   return parity;
 }
 
+// The block beside it in its cluster, if two multiply as one; null if there is none.
+Block* partner_of(const Block& block) { return (block.rank ^ 1) < cluster.size() ? &cluster[block.rank ^ 1] : nullptr; }
+
+// The products that use the block's tensor memory.
+template <class F>
+void for_each_product(const Block& block, F f) {
+  for (const Tcgen05& product : block.tensor.asked) f(product);
+  if (const Block* const partner = partner_of(block))
+    for (const Tcgen05& product : partner->tensor.asked)
+      if (product.pair) f(product);
+}
+
 // The shared memory of a block that has exited must not be read.
 void end_block(Block& block) {
   poison(block.dynamic_shared, dynamic_shared_bytes);
-  for (const auto& [address, barrier] : block.mbarriers)
-    if (!barrier.loads.empty()) fail("the block has exited while TMA loads are on their way to it: wait for them");
+  for (const Block& other : cluster)
+    for (const auto& [address, barrier] : other.mbarriers)
+      for (const TmaLoad& load : barrier.loads)
+        if (&other == &block || load.block == &block)
+          fail("the block has exited while TMA loads are on their way to it: wait for them");
   if (!block.tensor.allocated.empty())
     fail("the block has exited with %u columns of tensor memory allocated: gc_tcgen05_free",
          block.tensor.allocated.front().count);
-  for (const Tcgen05& product : block.tensor.asked)
+  for_each_product(block, [](const Tcgen05& product) {
     if (!product.done) fail("the block has exited while products of tcgen05 are under way: wait for them");
+  });
   bool takes = false, gives = false;
   for (size_t group = 0; group < block.registers.size(); ++group)
     for (const RegisterChange& change : block.registers[group].changes) {
@@ -569,6 +587,7 @@ bool release_waiting() {
 void start_block(Block& block, uint3 index, unsigned rank) {
   block.index = index;
   block.rank = rank;
+  block.started = cluster_phase;
   block.alive = (int)block_threads;
   block.barrier_phase = 0;
   block.mbarriers.clear();
@@ -792,7 +811,8 @@ Mbarrier& mbarrier_at(const char* what, unsigned long long* address, Block& bloc
   return found->second;
 }
 
-void land(Block& block, const TmaLoad& load) {
+void land(const TmaLoad& load) {
+  Block& block = *load.block;
   __tsan_write_range(load.destination, load.bytes);
   const Unwatched scope;
   const size_t at = (size_t)(load.destination - block.dynamic_shared);
@@ -819,7 +839,7 @@ void complete_phase(Block& block, Mbarrier& b) {
   if (!phase_can_complete(b)) return;
   const unsigned parity = b.phase & 1;
   __tsan_acquire(&b.sync[parity]);
-  for (const TmaLoad& load : b.loads) land(block, load);
+  for (const TmaLoad& load : b.loads) land(load);
   for (const Commit& commit : b.commits) end_products(commit);
   __tsan_release(&b.sync[parity]);
   b.loads.clear();
@@ -855,12 +875,13 @@ double element_value(GcElement element, const unsigned char* at) {
 
 void require_landed(const char* what, const Block& block, const char* which, size_t start, size_t end) {
   if (end > dynamic_shared_bytes) fail("%s: operand %s ends past the shared memory, at byte %zu", what, which, end);
-  for (const auto& [address, barrier] : block.mbarriers)
-    for (const TmaLoad& load : barrier.loads) {
-      const size_t at = (size_t)(load.destination - block.dynamic_shared);
-      if (at < end && start < at + load.bytes)
-        fail("%s: operand %s is on its way still: nobody has seen the phase of its mbarrier complete", what, which);
-    }
+  for (const Block& other : cluster)
+    for (const auto& [address, barrier] : other.mbarriers)
+      for (const TmaLoad& load : barrier.loads) {
+        const size_t at = (size_t)(load.destination - block.dynamic_shared);
+        if (load.block == &block && at < end && start < at + load.bytes)
+          fail("%s: operand %s is on its way still: nobody has seen the phase of its mbarrier complete", what, which);
+      }
 }
 
 // 32 bytes of the rows of a K-major operand with the 128-byte swizzle, as the async proxy sees them. `start` and `stride`, from 8
@@ -994,16 +1015,22 @@ bool is_poison(const void* start, size_t bytes) {
 
 // ---- tcgen05 --------------------------------------------------------------------------------------
 
-// The allocation that has the columns, which this thread has to know of.
-const TensorColumns& columns_at(const char* what, unsigned first, unsigned count) {
+// The block's allocation that has the columns, which this thread has to know of.
+const TensorColumns& columns_at(const char* what, const Block& block, unsigned first, unsigned count) {
   const Thread& self = *running;
-  for (const TensorColumns& held : self.block->tensor.allocated) {
+  for (const TensorColumns& held : block.tensor.allocated) {
     if (first < held.first || first + count > held.first + held.count) continue;
-    if (held.warp != self.linear / WARP && (held.fenced == 0 || held.fenced > self.tensor.seen))
+    if (held.left) fail("%s: the other block has freed the columns: gc_cluster_sync", what);
+    const bool mine = &block == self.block && held.warp == self.linear / WARP;
+    if (!mine && (held.fenced == 0 || held.fenced > self.tensor.seen))
       fail("%s: the allocation is another warp's, and no fences are around the barrier between", what);
     return held;
   }
   fail("%s: columns %u to %u of tensor memory are not allocated", what, first, first + count - 1);
+}
+
+const TensorColumns& columns_at(const char* what, unsigned first, unsigned count) {
+  return columns_at(what, *running->block, first, count);
 }
 
 // An operand's rows by its descriptor: PTX ISA, "Shared memory descriptor".
@@ -1024,30 +1051,54 @@ std::vector<unsigned char> tensor_rows(Block& block, TensorSpan columns, int row
   return found;
 }
 
-std::vector<unsigned char> rows_of_a(Block& block, const Tcgen05& product) {
-  return product.a_columns.count ? tensor_rows(block, product.a_columns, product.rows)
-                                 : tensor_operand(block, "a", product.a, product.rows);
+// The blocks that have a product's operands and sums, of which `block` has the thread that asked for it.
+std::vector<Block*> sharers(Block& block, const Tcgen05& product) {
+  return product.pair ? std::vector{&block, partner_of(block)} : std::vector{&block};
 }
 
-void watch_product(const Block& block, const Tcgen05& product) {
-  if (!product.a_columns.count) watch_rows(block, start_of(product.a), stride_of(product.a), 0, product.rows);
-  if (product.turned) watch_turned(block, product.b, product.columns);
-  else watch_rows(block, start_of(product.b), stride_of(product.b), 0, product.columns);
+std::vector<unsigned char> rows_of_a(Block& block, const Tcgen05& product) {
+  std::vector<unsigned char> found;
+  for (Block* const of : sharers(block, product)) {
+    const std::vector<unsigned char> part = product.a_columns.count ? tensor_rows(*of, product.a_columns, product.rows)
+                                                                    : tensor_operand(*of, "a", product.a, product.rows);
+    found.insert(found.end(), part.begin(), part.end());
+  }
+  return found;
+}
+
+std::vector<unsigned char> columns_of_b(Block& block, const Tcgen05& product) {
+  std::vector<unsigned char> found;
+  const int columns = product.columns / (product.pair ? 2 : 1);
+  for (Block* const of : sharers(block, product)) {
+    const std::vector<unsigned char> part = tensor_operand(*of, "b", product.b, columns, product.turned);
+    found.insert(found.end(), part.begin(), part.end());
+  }
+  return found;
+}
+
+void watch_product(Block& block, const Tcgen05& product) {
+  const int columns = product.columns / (product.pair ? 2 : 1);
+  for (const Block* const of : sharers(block, product)) {
+    if (!product.a_columns.count) watch_rows(*of, start_of(product.a), stride_of(product.a), 0, product.rows);
+    if (product.turned) watch_turned(*of, product.b, columns);
+    else watch_rows(*of, start_of(product.b), stride_of(product.b), 0, columns);
+  }
 }
 
 // What the instruction's descriptor says: PTX ISA, "Instruction descriptor".
-Tcgen05 described(int bytes, unsigned instruction) {
+Tcgen05 described(int bytes, unsigned instruction, bool pair) {
   const unsigned format = instruction >> 7 & 7, rows = (instruction >> 24 & 31) * 16, columns = (instruction >> 17 & 63) * 8;
   if ((instruction >> 4 & 3) != 1) fail("tcgen05: the instruction's descriptor does not ask for sums of f32");
   if ((instruction >> 10 & 7) != format || format > 2 || (format == 2) != (bytes == 4))
     fail("tcgen05: operands of formats %u and %u, of %d bytes", format, instruction >> 10 & 7, bytes);
   if (instruction & 0xe080e04fu) fail("tcgen05: the instruction's descriptor %#x has bits that are not emulated", instruction);
-  if ((rows != 64 && rows != 128) || columns == 0 || columns > 256 || columns % (rows == 128 ? 16 : 8))
+  if ((pair ? rows != 256 : rows != 64 && rows != 128) || columns == 0 || columns > 256 || columns % (rows == 64 ? 8 : 16))
     fail("tcgen05: a product of %u x %u", rows, columns);
   const GcElement elements[] = {GcElement::F16, GcElement::BF16, GcElement::TF32};
   Tcgen05 product = {};
   product.element = elements[format];
-  product.rows = (int)rows;
+  product.rows = (int)rows / (pair ? 2 : 1);
+  product.pair = pair;
   product.columns = (int)columns;
   product.turned = instruction >> 16 & 1;
   if (product.turned && bytes != 2) fail("tcgen05: only operands of 16 bits are turned here");
@@ -1055,14 +1106,15 @@ Tcgen05 described(int bytes, unsigned instruction) {
 }
 
 void multiply(Block& block, Tcgen05& product) {
-  if (product.a_bytes != rows_of_a(block, product) ||
-      product.b_bytes != tensor_operand(block, "b", product.b, product.columns, product.turned))
+  if (product.a_bytes != rows_of_a(block, product) || product.b_bytes != columns_of_b(block, product))
     fail("tcgen05: an operand changed in %s memory before the product was done", product.a_columns.count ? "its" : "shared");
   const std::vector<double> rows = numbers(product.element, product.a_bytes), cols = numbers(product.element, product.b_bytes);
   const int depth = depth_of(product.element);
-  for (int row = 0; row < product.rows; ++row)
+  const std::vector<Block*> blocks = sharers(block, product);
+  for (int row = 0; row < product.rows * (int)blocks.size(); ++row)
     for (int column = 0; column < product.columns; ++column) {
-      uint32_t& word = block.tensor.at(lane_of_row(product.rows, row), product.first_column + (unsigned)column);
+      TensorMemory& memory = blocks[(size_t)(row / product.rows)]->tensor;
+      uint32_t& word = memory.at(lane_of_row(product.rows, row % product.rows), product.first_column + (unsigned)column);
       const float before = product.add ? (float)gc_f32_value(word) : 0.0f;
       // taken to add as sm_90 does: all products of a depth step at once, with two bits more than f32
       const float total = gc_block_sum(before, &rows[(size_t)(row * depth)], &cols[(size_t)(column * depth)], depth, 2);
@@ -1075,7 +1127,7 @@ void multiply(Block& block, Tcgen05& product) {
 void end_products(const Commit& commit) {
   Block& block = cluster[(size_t)commit.block];
   TensorMemory& memory = block.tensor;
-  ++memory.events;
+  ++tensor_events;
   for (size_t i = 0; i < commit.count && i < memory.asked.size(); ++i) {
     Tcgen05& product = memory.asked[i];
     if (product.thread != commit.thread) continue;
@@ -1087,8 +1139,8 @@ void end_products(const Commit& commit) {
     __tsan_release(&product.sync);
     const Unwatched scope;
     multiply(block, product);
-    for (int column = 0; column < product.columns; ++column)
-      memory.ended[product.first_column + (unsigned)column] = memory.events;
+    for (Block* const of : sharers(block, product))
+      std::fill_n(of->tensor.ended.begin() + product.first_column, product.columns, tensor_events);
   }
 }
 
@@ -1440,9 +1492,10 @@ void gc_runtime_fence_proxy_async() {
   memcpy(block.async_view.data(), block.dynamic_shared, dynamic_shared_bytes);
 }
 
-// The box is copied to byte `at` of the shared memory of `block`.
-static void start_load(Block& block, size_t at, const GcTensorMap& map, unsigned long long* barrier, const GcBox& box) {
-  Mbarrier& b = mbarrier_at("TMA load", barrier, block);
+// The box is copied to byte `at` of the shared memory of `block`, and counted by a barrier of `counting`.
+static void start_load(Block& block, size_t at, const GcTensorMap& map, Block& counting, unsigned long long* barrier,
+                       const GcBox& box) {
+  Mbarrier& b = mbarrier_at("TMA load", barrier, counting);
   require_landed("TMA load", reinterpret_cast<const void*>(map.base));
   if (!b.fenced) fail("TMA load: gc_fence_barrier_init has not followed the mbarrier's initialisation");
   const uint64_t bytes = box_bytes(map);
@@ -1454,12 +1507,21 @@ static void start_load(Block& block, size_t at, const GcTensorMap& map, unsigned
   poison(destination, bytes);
   poison(block.async_view.data() + at, bytes);
   const Unwatched scope;
-  b.loads.push_back({destination, map, box, bytes});
+  b.loads.push_back({&block, destination, map, box, bytes});
   ++progress;
 }
 
 void gc_runtime_tma_load(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box) {
-  start_load(*running->block, checked_box("TMA load", *map, box, shared_dst), *map, barrier, box);
+  Block& block = *running->block;
+  start_load(block, checked_box("TMA load", *map, box, shared_dst), *map, block, barrier, box);
+}
+
+void gc_runtime_tma_load_pair(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box) {
+  const unsigned long long offset = gc_runtime_shared_offset(barrier);
+  Block &block = *running->block, &first = block_of_rank(0);
+  if (cluster.size() != 2) fail("TMA load: a pair of a cluster of %zu", cluster.size());
+  start_load(block, checked_box("TMA load", *map, box, shared_dst), *map, first,
+             reinterpret_cast<unsigned long long*>(first.dynamic_shared + offset), box);
 }
 
 void gc_runtime_tma_load_multicast(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box,
@@ -1470,7 +1532,7 @@ void gc_runtime_tma_load_multicast(void* shared_dst, const GcTensorMap* map, uns
   for (unsigned rank = 0; ranks >> rank; ++rank) {
     if (!(ranks >> rank & 1)) continue;
     Block& block = block_of_rank(rank);
-    start_load(block, at, *map, reinterpret_cast<unsigned long long*>(block.dynamic_shared + offset), box);
+    start_load(block, at, *map, block, reinterpret_cast<unsigned long long*>(block.dynamic_shared + offset), box);
   }
 }
 
@@ -1621,8 +1683,18 @@ void gc_runtime_wgmma_wait(int pending) {
   self.sums.swap(still);
 }
 
-void gc_runtime_tcgen05_alloc(unsigned* shared_address, unsigned columns) {
-  const char* const what = "gc_tcgen05_alloc";
+// The other block of a pair, which has to run.
+static Block& running_partner(const char* what) {
+  const Block& block = *running->block;
+  Block* const partner = partner_of(block);
+  if (cluster.size() != 2 || !partner) fail("%s: a pair of a cluster of %zu", what, cluster.size());
+  if (partner->alive == 0) fail("%s: the other block has exited", what);
+  if (cluster_phase == block.started) fail("%s: the other block may not have started: gc_cluster_sync", what);
+  return *partner;
+}
+
+void gc_runtime_tcgen05_alloc(unsigned* shared_address, unsigned columns, bool pair) {
+  const char* const what = pair ? "gc_tcgen05_alloc_pair" : "gc_tcgen05_alloc";
   Thread& self = *running;
   TensorMemory& memory = self.block->tensor;
   const unsigned long long asked = (unsigned long long)(uintptr_t)shared_address * 1024 + columns;
@@ -1630,11 +1702,12 @@ void gc_runtime_tcgen05_alloc(unsigned* shared_address, unsigned columns) {
   gc_runtime_require_shared(what, shared_address, 4);
   if (gc_runtime_warp_exchange(what, asked, 0) != asked) fail("%s: lanes of a warp ask for different columns", what);
   self.tensor.unfenced_alloc = true;
+  if (pair) running_partner(what);
   if (gc_runtime_lane() == 0) {
     if (memory.gave_up) fail("%s: the block has given up the right to allocate", what);
     memory.gave_up = true;
     const unsigned first = TENSOR_COLUMNS - columns;  // not 0, which a kernel could take for granted
-    memory.allocated.push_back({first, columns, self.linear / WARP, 0});
+    memory.allocated.push_back({first, columns, self.linear / WARP, 0, pair, false});
     __tsan_func_entry(__builtin_return_address(0));
     __tsan_write_range(shared_address, sizeof *shared_address);
     __tsan_func_exit();
@@ -1644,30 +1717,48 @@ void gc_runtime_tcgen05_alloc(unsigned* shared_address, unsigned columns) {
   gc_runtime_warp_exchange(what, asked, 0);
 }
 
-void gc_runtime_tcgen05_free(unsigned address, unsigned columns) {
-  const char* const what = "gc_tcgen05_free";
+// Fails unless nobody uses the block's tensor memory any more, and this thread knows.
+static void require_left(const char* what, const Block& block) {
+  const Thread& self = *running;
+  for (size_t t = 0; t < block_threads; ++t) {
+    const Thread& other = threads_of(block)[t];
+    if (!other.tensor.loads.empty()) fail("%s: a thread's loads are in flight: gc_tcgen05_wait_load", what);
+    if (!other.tensor.unfenced.empty() && (&block != self.block || other.linear / WARP != self.linear / WARP))
+      fail("%s: a thread of another warp has loaded, and no gc_tcgen05_fence_before has followed", what);
+  }
+  if (block.tensor.left > self.tensor.seen) fail("%s: gc_tcgen05_fence_after has not followed the others' loads", what);
+  for_each_product(block, [&](const Tcgen05& product) {
+    if (!product.done) fail("%s: products are under way: wait for them", what);
+  });
+}
+
+void gc_runtime_tcgen05_free(unsigned address, unsigned columns, bool pair) {
+  const char* const what = pair ? "gc_tcgen05_free_pair" : "gc_tcgen05_free";
   Thread& self = *running;
   TensorMemory& memory = self.block->tensor;
   const unsigned long long asked = address * 1024ull + columns;
   if (gc_runtime_warp_exchange(what, asked, 0) != asked) fail("%s: lanes of a warp free different columns", what);
-  for (size_t t = 0; t < block_threads; ++t) {
-    const Thread& other = threads_of(*self.block)[t];
-    if (!other.tensor.loads.empty()) fail("%s: a thread's loads are in flight: gc_tcgen05_wait_load", what);
-    if (!other.tensor.unfenced.empty() && other.linear / WARP != self.linear / WARP)
-      fail("%s: a thread of another warp has loaded, and no gc_tcgen05_fence_before has followed", what);
+  require_left(what, *self.block);
+  if (pair) {
+    const Block& partner = running_partner(what);
+    require_left(what, partner);
+    if (partner.tensor.left && partner.tensor.left_in == cluster_phase)
+      fail("%s: gc_cluster_sync has not followed the other block's loads", what);
   }
-  if (memory.left > self.tensor.seen) fail("%s: gc_tcgen05_fence_after has not followed the others' loads", what);
-  for (const Tcgen05& product : memory.asked)
-    if (!product.done) fail("%s: products are under way: wait for them", what);
   gc_runtime_warp_exchange(what, asked, 0);
   if (gc_runtime_lane() != 0) return;
+  for (size_t i = 0; i < memory.allocated.size(); ++i) {
+    const TensorColumns held = memory.allocated[i];
+    if (held.first != address || held.count != columns) continue;
+    if (held.pair != pair) fail("%s: the columns are %s", what, pair ? "of one block" : "of a pair: gc_tcgen05_free_pair");
+    if (!held.left) columns_at(what, address, columns);
+    memory.allocated.erase(memory.allocated.begin() + (std::ptrdiff_t)i);
+    poison(memory.words.data(), memory.words.size() * sizeof memory.words[0]);
+    if (pair)
+      for (TensorColumns& theirs : running_partner(what).tensor.allocated) theirs.left = true;
+    return;
+  }
   columns_at(what, address, columns);
-  for (size_t i = 0; i < memory.allocated.size(); ++i)
-    if (memory.allocated[i].first == address && memory.allocated[i].count == columns) {
-      memory.allocated.erase(memory.allocated.begin() + (std::ptrdiff_t)i);
-      poison(memory.words.data(), memory.words.size() * sizeof memory.words[0]);
-      return;
-    }
   fail("%s: %u columns at %u are not what was allocated", what, columns, address);
 }
 
@@ -1676,23 +1767,26 @@ void gc_runtime_tcgen05_fence_before() {
   TensorMemory& memory = self.block->tensor;
   if (self.tensor.unfenced_alloc)
     for (TensorColumns& held : memory.allocated)
-      if (held.warp == self.linear / WARP) held.fenced = ++memory.events;
+      if (held.warp == self.linear / WARP) held.fenced = ++tensor_events;
   if (!self.tensor.stores.empty()) fail("gc_tcgen05_fence_before: stores are in flight: gc_tcgen05_wait_store");
-  if (!self.tensor.unfenced.empty()) memory.left = ++memory.events;
+  if (!self.tensor.unfenced.empty()) {
+    memory.left = ++tensor_events;
+    memory.left_in = cluster_phase;
+  }
   for (const TensorSpan span : self.tensor.unfenced)
     std::fill_n(memory.told.begin() + span.first, span.count, memory.left);
   self.tensor.unfenced_alloc = false;
   self.tensor.unfenced.clear();
 }
 
-void gc_runtime_tcgen05_fence_after() { running->tensor.seen = running->block->tensor.events; }
+void gc_runtime_tcgen05_fence_after() { running->tensor.seen = tensor_events; }
 
-// Fails unless the threads that have loaded or stored the columns are done, have told of it, and this one knows.
-static void require_told(TensorSpan span) {
+// Fails unless the block's threads that have loaded or stored the columns are done, have told of it, and this one knows.
+static void require_told(const Block& block, TensorSpan span) {
   const Thread& self = *running;
-  TensorMemory& memory = self.block->tensor;
+  const TensorMemory& memory = block.tensor;
   for (size_t t = 0; t < block_threads; ++t) {
-    const TensorThread& other = threads_of(*self.block)[t].tensor;
+    const TensorThread& other = threads_of(block)[t].tensor;
     for (const TensorLoad& load : other.loads)
       if (load.columns.meets(span)) fail("tcgen05: a product is asked for while a thread loads its columns");
     for (const TensorSpan touched : other.unfenced)
@@ -1710,8 +1804,13 @@ static void ask_for(Tcgen05 product, unsigned sums, unsigned long long b, bool a
   product.first_column = sums;
   product.add = add;
   product.b = b;
-  columns_at("tcgen05", sums, (unsigned)product.columns);
-  require_told(product.sums());
+  if (product.pair && (running_partner("tcgen05"), self.block->rank != 0))
+    fail("tcgen05: a thread of the block of rank 1 asks for a pair's product");
+  for (const Block* const of : sharers(*self.block, product)) {
+    if (columns_at("tcgen05", *of, sums, (unsigned)product.columns).pair != product.pair)
+      fail("tcgen05: a product of %s, and columns of %s", product.pair ? "a pair" : "one block", product.pair ? "one block" : "a pair");
+    require_told(*of, product.sums());
+  }
   for (const Tcgen05& before : self.block->tensor.asked) {
     if (before.done) continue;
     if (before.sums().meets(product.a_columns)) fail("tcgen05: an operand in tensor memory is the sums of a product under way");
@@ -1722,23 +1821,24 @@ static void ask_for(Tcgen05 product, unsigned sums, unsigned long long b, bool a
   __tsan_func_exit();
   const Unwatched scope;
   product.a_bytes = rows_of_a(*self.block, product);
-  product.b_bytes = tensor_operand(*self.block, "b", b, product.columns, product.turned);
+  product.b_bytes = columns_of_b(*self.block, product);
   self.block->tensor.asked.push_back(product);
 }
 
-void gc_runtime_tcgen05(int bytes, unsigned sums, unsigned long long a, unsigned long long b, unsigned instruction, bool add) {
-  Tcgen05 product = described(bytes, instruction);
+void gc_runtime_tcgen05(int bytes, unsigned sums, unsigned long long a, unsigned long long b, unsigned instruction, bool add,
+                        bool pair) {
+  Tcgen05 product = described(bytes, instruction, pair);
   product.a = a;
   ask_for(product, sums, b, add);
 }
 
 void gc_runtime_tcgen05_weights(unsigned sums, unsigned a, unsigned long long b, unsigned instruction, bool add) {
-  Tcgen05 product = described(2, instruction);
+  Tcgen05 product = described(2, instruction, false);
   if (product.rows != TENSOR_LANES || a >> 16) fail("tcgen05: an operand in tensor memory of %d rows, from lane %u on", product.rows, a >> 16);
   product.a_columns = {a, 8};
   columns_at("tcgen05", a, 8);
   if (product.a_columns.meets({sums, (unsigned)product.columns})) fail("tcgen05: an operand is in the columns of the sums");
-  require_told(product.a_columns);
+  require_told(*running->block, product.a_columns);
   ask_for(product, sums, b, add);
 }
 
@@ -1749,17 +1849,37 @@ static void commit_products(const char* what, Block& block, unsigned long long* 
   block.mbarriers.at(barrier).commits.push_back({(int)self.block->rank, self.linear, self.block->tensor.asked.size()});
 }
 
-void gc_runtime_tcgen05_commit(unsigned long long* barrier) { commit_products("gc_tcgen05_commit", *running->block, barrier); }
+// Fails if the thread's products are of another kind.
+static void require_kind(const char* what, bool pair) {
+  for (const Tcgen05& product : running->block->tensor.asked)
+    if (product.thread == running->linear && product.pair != pair)
+      fail("%s: of products of %s", what, product.pair ? "a pair: gc_tcgen05_commit_pair" : "one block");
+}
 
-void gc_runtime_tcgen05_commit_multicast(unsigned long long* barrier, unsigned ranks) {
+static void commit_to(const char* what, unsigned long long* barrier, unsigned ranks) {
   const unsigned long long offset = gc_runtime_shared_offset(barrier);
-  if (ranks == 0) fail("gc_tcgen05_commit_multicast: for no block of the cluster");
+  if (ranks == 0) fail("%s: for no block of the cluster", what);
   for (unsigned rank = 0; ranks >> rank; ++rank) {
     if (!(ranks >> rank & 1)) continue;
     Block& block = block_of_rank(rank);
-    commit_products("gc_tcgen05_commit_multicast", block,
-                    reinterpret_cast<unsigned long long*>(block.dynamic_shared + offset));
+    commit_products(what, block, reinterpret_cast<unsigned long long*>(block.dynamic_shared + offset));
   }
+}
+
+void gc_runtime_tcgen05_commit(unsigned long long* barrier) {
+  require_kind("gc_tcgen05_commit", false);
+  commit_products("gc_tcgen05_commit", *running->block, barrier);
+}
+
+void gc_runtime_tcgen05_commit_multicast(unsigned long long* barrier, unsigned ranks) {
+  require_kind("gc_tcgen05_commit_multicast", false);
+  commit_to("gc_tcgen05_commit_multicast", barrier, ranks);
+}
+
+void gc_runtime_tcgen05_commit_pair(unsigned long long* barrier) {
+  require_kind("gc_tcgen05_commit_pair", true);
+  running_partner("gc_tcgen05_commit_pair");
+  commit_to("gc_tcgen05_commit_pair", barrier, 3);
 }
 
 // The columns of `lanes` lanes that all threads of a warp load or store.
@@ -1772,9 +1892,10 @@ static TensorSpan reached(const char* what, int columns, unsigned address, unsig
   if (lane / 32 != (unsigned)(self.linear / WARP % 4) || lane % lanes)
     fail("%s: lane %u, which warp %d does not reach so", what, lane, self.linear / WARP);
   columns_at(what, span.first, span.count);
-  for (const Tcgen05& product : memory.asked)
+  for_each_product(*self.block, [&](const Tcgen05& product) {
     if (!product.done && product.sums().meets(span))
       fail("%s: its sums are not done: nobody has seen the phase of a barrier complete at which they arrive", what);
+  });
   for (unsigned i = span.first; i < span.first + span.count; ++i)
     if (memory.ended[i] > self.tensor.seen) fail("%s: gc_tcgen05_fence_after has not followed the end of its products", what);
   for (const TensorSpan stored : self.tensor.stores)

@@ -80,6 +80,7 @@ void gc_runtime_mbarrier_wait_cluster(unsigned long long* barrier, unsigned pari
 void gc_runtime_fence_barrier_init();
 void gc_runtime_fence_proxy_async();
 void gc_runtime_tma_load(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box);
+void gc_runtime_tma_load_pair(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box);
 void gc_runtime_tma_load_multicast(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box,
                                    unsigned ranks);
 void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox box);
@@ -95,15 +96,17 @@ void gc_runtime_wgmma_commit();
 void gc_runtime_wgmma_wait(int pending);
 void gc_runtime_setmaxnreg(const char* which, int registers);
 
-void gc_runtime_tcgen05_alloc(unsigned* shared_address, unsigned columns);
-void gc_runtime_tcgen05_free(unsigned address, unsigned columns);
+void gc_runtime_tcgen05_alloc(unsigned* shared_address, unsigned columns, bool pair);
+void gc_runtime_tcgen05_free(unsigned address, unsigned columns, bool pair);
 void gc_runtime_tcgen05_fence_before();
 void gc_runtime_tcgen05_fence_after();
 // `bytes`: of an element, as the instruction's kind has them.
-void gc_runtime_tcgen05(int bytes, unsigned sums, unsigned long long a, unsigned long long b, unsigned instruction, bool add);
+void gc_runtime_tcgen05(int bytes, unsigned sums, unsigned long long a, unsigned long long b, unsigned instruction, bool add,
+                        bool pair);
 // `a`: where 16 elements of 128 rows start in tensor memory.
 void gc_runtime_tcgen05_weights(unsigned sums, unsigned a, unsigned long long b, unsigned instruction, bool add);
 void gc_runtime_tcgen05_commit(unsigned long long* barrier);
+void gc_runtime_tcgen05_commit_pair(unsigned long long* barrier);
 void gc_runtime_tcgen05_commit_multicast(unsigned long long* barrier, unsigned ranks);
 void gc_runtime_tcgen05_load(int columns, float* values, unsigned from);
 void gc_runtime_tcgen05_load_row(int columns, float* values, unsigned from);

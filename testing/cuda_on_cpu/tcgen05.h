@@ -5,9 +5,10 @@
 // read before the phase of a barrier at which their products arrive; a missing fence between that and the read; sums that are
 // used before the wait for their load; operands that change while products read them; products of what a thread has not finished
 // to load or store, or has not told of.
-// Not modelled: more than one block on a multiprocessor that wait for columns; products of two blocks. Products of one thread are
-// done in the order in which it asked for them, whatever their sums: PTX says so of equal sums and shapes, FlashAttention-4 and
-// CUTLASS's attention for sm_100 rely on it for all.
+// Two blocks that multiply as one: a product is kept where the thread is that asked for it, and has operands and sums in both.
+// Not modelled: more than one block on a multiprocessor that wait for columns; 64 rows in each of two blocks. Products of one
+// thread are done in the order in which it asked for them, whatever their sums: PTX says so of equal sums and shapes,
+// FlashAttention-4 and CUTLASS's attention for sm_100 rely on it for all.
 #pragma once
 
 constexpr int TENSOR_LANES = 128;
@@ -22,13 +23,14 @@ struct TensorSpan {  // columns of tensor memory
 struct Tcgen05 {  // one product; the operands as the thread that asked for it found them
   int thread;
   GcElement element;
-  int rows, columns;
+  int rows, columns;       // rows of one block
   unsigned first_column;
   bool add, done;
+  bool pair;               // two blocks multiply as one: each has the columns' sums of its rows, and half of b
   bool turned;             // b is contiguous along its columns
   TensorSpan a_columns;    // of an operand in tensor memory; none: it is in shared memory
   unsigned long long a, b;
-  std::vector<unsigned char> a_bytes, b_bytes;
+  std::vector<unsigned char> a_bytes, b_bytes;  // of one block after the other
   char sync;  // its address is for ThreadSanitizer: its end
 
   TensorSpan sums() const { return {first_column, (unsigned)columns}; }
@@ -39,6 +41,8 @@ struct TensorColumns {  // an allocation
   unsigned first, count;
   int warp;         // that allocated it
   uint64_t fenced;  // the event at which that warp has told others of it; 0: not yet
+  bool pair;        // of two blocks that multiply as one
+  bool left;        // the other block has freed them
 };
 
 struct TensorMemory {
@@ -48,8 +52,8 @@ struct TensorMemory {
   std::vector<TensorColumns> allocated;
   bool gave_up;               // the right to allocate
   std::deque<Tcgen05> asked;  // the elements stay where they are
-  uint64_t events;            // ends of products and fences before synchronisation, so far
   uint64_t left;              // the event of the last fence after loads or stores
+  unsigned left_in;           // the cluster phase of that fence
 
   uint32_t& at(int lane, unsigned column) { return words[(size_t)lane * TENSOR_COLUMNS + column]; }
 
@@ -60,9 +64,12 @@ struct TensorMemory {
     allocated.clear();
     asked.clear();
     gave_up = false;
-    events = left = 0;
+    left = 0;
+    left_in = 0;
   }
 };
+
+uint64_t tensor_events;  // ends of products and fences before synchronisation, so far
 
 struct TensorLoad {  // sums on their way: their memory is poisoned, their numbers are here
   float* values;

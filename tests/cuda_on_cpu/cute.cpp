@@ -275,10 +275,29 @@ static std::string tcgen05_weights() {
   return text(found);
 }
 
-// The address in tensor memory of each sum, row by row.
-template <int m, int n>
+// Of two blocks that multiply 256 rows as one: the rows and columns that each has of a, of b or of the sums.
+template <int n, char which>
+static std::string tcgen05_of_two() {
+  using Operation = SM100_MMA_F16BF16_2x1SM_SS<half_t, half_t, float, 256, n, UMMA::Major::K, UMMA::Major::K>;
+  std::string found;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto slice = make_tiled_mma(Operation{}).get_slice(rank);
+    Numbers one;
+    const auto list = [&](const auto& part) {
+      for (int i = 0; i < size(part); ++i) one.insert(one.end(), {(long long)get<0>(part(i)), (long long)get<1>(part(i))});
+    };
+    if constexpr (which == 'a') list(slice.partition_A(make_identity_tensor(Shape<_256, _16>{})));
+    if constexpr (which == 'b') list(slice.partition_B(make_identity_tensor(Shape<Int<n>, _16>{})));
+    if constexpr (which == 'c') list(slice.partition_C(make_identity_tensor(Shape<_256, Int<n>>{})));
+    found += (rank ? ", " : "") + text(one);
+  }
+  return "[" + found + "]";
+}
+
+// The address in tensor memory of each sum, row by row; `Fragment`: of one block, or of two.
+template <int m, int n, class Fragment = UMMA::tmem_frg_1sm<float>>
 static std::string tensor_memory() {
-  const auto sums = UMMA::tmem_frg_1sm<float>::make(Shape<Shape<Int<m>, Int<n>>, _1, _1>{});
+  const auto sums = Fragment::make(Shape<Shape<Int<m>, Int<n>>, _1, _1>{});
   Numbers found;
   for (int row = 0; row < m; ++row)
     for (int column = 0; column < n; ++column)
@@ -427,6 +446,7 @@ static void of_tcgen05(const std::string& type) {
   fixed("tcgen05 instruction " + type + " 64 96", tcgen05_instruction<T, 64, 96>);
   fixed("tcgen05 instruction " + type + " 128 48", tcgen05_instruction<T, 128, 48>);
   fixed("tcgen05 instruction " + type + " 128 256", tcgen05_instruction<T, 128, 256>);
+  fixed("tcgen05 instruction " + type + " 256 96", tcgen05_instruction<T, 256, 96>);
 }
 
 template <class T>
@@ -469,6 +489,10 @@ int main() {
   of_tcgen05<half_t>("f16");
   of_tcgen05<bfloat16_t>("bf16");
   of_tcgen05<tfloat32_t>("tf32");
+  fixed("tcgen05 of two a", tcgen05_of_two<48, 'a'>);
+  fixed("tcgen05 of two b", tcgen05_of_two<48, 'b'>);
+  fixed("tcgen05 of two c", tcgen05_of_two<48, 'c'>);
+  fixed("tensor memory of two", tensor_memory<128, 48, UMMA::tmem_frg_2sm<float>>);
   of_weights<half_t>("f16");
   of_weights<bfloat16_t>("bf16");
   fixed("tensor row load 16", tensor_load<SM100_TMEM_LOAD_32dp32b16x>);

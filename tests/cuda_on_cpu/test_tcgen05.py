@@ -18,6 +18,7 @@ KERNELS = (
     "k_tcgen05_f16",
     "k_tcgen05_types",
     "k_tcgen05_pair",
+    "k_tcgen05_as_one",
     "k_tcgen05_weights",
     "k_tcgen05_weights_bf16",
     "k_tcgen05_instruction",
@@ -234,6 +235,74 @@ OF_WEIGHTS = {
     ),
     "what was there is added to": ({"replace": "turn > 0 || j > 0", "by": "true", "occurrence": 1}, None),
 }  # fmt: skip
+# the same of k_tcgen05_as_one
+OF_TWO = {
+    "an allocation before the other block runs": (
+        {"replace": "gc_cluster_sync();"},
+        "gc_tcgen05_alloc_pair: the other block may not have started: gc_cluster_sync",
+    ),
+    "columns of one block": (
+        {"replace": "gc_tcgen05_alloc_pair", "by": "gc_tcgen05_alloc"},
+        "a product of a pair, and columns of one block",
+    ),
+    "a product of one block": (
+        {"replace": "gc_tcgen05_f16_pair<48>", "by": "gc_tcgen05_f16<128, 48>"},
+        "a product of one block, and columns of a pair",
+    ),
+    "both announce": (
+        {"replace": "if (rank == 0) gc_mbarrier_arrive_expect_tx", "by": "gc_mbarrier_arrive_expect_tx"},
+        "1 threads have arrived already, and bytes of the phase are missing",
+    ),
+    "the bytes of one block": (
+        {"replace": "38912", "by": "19456"},
+        "deadlock|is on its way still|changed in shared memory|exited while TMA loads",
+    ),
+    "bytes that are counted at home": (
+        {"replace": "gc_tma_load_2d_pair(tiles + 16384", "by": "gc_tma_load_2d(tiles + 16384"},
+        "deadlock",
+    ),
+    "the second block asks": (
+        {"replace": "      if (rank == 0) {", "by": "      if (rank == 1) {"},
+        "deadlock",
+    ),
+    "the second block asks without waiting": (
+        {"replace": "      if (rank == 0) {\n        gc_mbarrier_wait(full, step & 1);", "by": "      {"},
+        "a thread of the block of rank 1 asks for a pair's product|is on its way still",
+    ),
+    "a product of more columns": ({"replace": "f16_pair<48>", "by": "f16_pair<56>"}, "a product of 256 x 56"),
+    "an arrival of one block's products": (
+        {"replace": "gc_tcgen05_commit_pair(done)", "by": "gc_tcgen05_commit(done)"},
+        "of products of a pair: gc_tcgen05_commit_pair",
+    ),
+    "a stage that is loaded again too early": (
+        {"replace": "gc_mbarrier_wait_cluster(empty, (step & 1) ^ 1);"},
+        "changed in shared memory before the product was done|is on its way still|"
+        "exited while TMA loads|announced|have arrived already",
+    ),
+    "a wait of the block for the cluster": (
+        {"replace": "gc_mbarrier_wait_cluster(done, 0)", "by": "gc_mbarrier_wait(done, 0)"},
+        "threads of another block arrived: gc_mbarrier_wait_cluster",
+    ),
+    "freed while the other block loads": (
+        {"replace": "gc_cluster_sync();", "by": "__syncthreads();", "occurrence": 2},
+        "in flight|no gc_tcgen05_fence_before has followed|the other block has freed|has not followed the other",
+    ),
+    "freed by one block": (
+        {"replace": "if (threadIdx.x / 32 == 1) gc_tcgen05_free", "by": "if (threadIdx.x / 32 == 1 + 9 * rank) gc_tcgen05_free"},
+        "exited with 64 columns of tensor memory allocated",
+    ),
+    "freed as one block's": (
+        {"replace": "gc_tcgen05_free_pair", "by": "gc_tcgen05_free"},
+        "the columns are of a pair: gc_tcgen05_free_pair",
+    ),
+    "the end before the other block has freed": (
+        {"replace": "gc_cluster_sync();", "occurrence": 3},
+        "gc_tcgen05_free_pair: the other block has exited",
+    ),
+    "the other block's columns": ({"replace": "rank * 24", "by": "(rank ^ 1) * 24"}, None),
+    "the other block's rows": ({"replace": "step * 64, rank * 128", "by": "step * 64, (rank ^ 1) * 128"}, None),
+    "half of the columns": ({"replace": "f16_pair<48>", "by": "f16_pair<32>"}, None),
+}  # fmt: skip
 
 
 @functools.cache
@@ -332,6 +401,45 @@ def test_products_tell_both_blocks_that_a_stage_is_empty(order, sanitizer):
     check(y, a, b)
 
 
+def as_one(kernel: CudaOnCpu, order: str = "forward") -> None:
+    """k_tcgen05_as_one on fewer rows than there are in two tiles."""
+    rng = np.random.default_rng(7)
+    a, b = rng.standard_normal((251, 128)).astype("f2"), rng.standard_normal((48, 128)).astype("f2")
+    y = np.zeros((256, 48), np.float32)
+    args = [mapped(a, 128, "f16", 0), mapped(b, 24, "f16", 1), y]
+
+    kernel.run((2,), (128,), args, order=order, dynamic_shared=19456 + 32)
+
+    check(y[:251], a, b)
+    assert not y[251:].any(), "rows past the end are zeros"
+
+
+@pytest.mark.parametrize("sanitizer", [None, "thread"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_two_blocks_multiply_as_one(order, sanitizer):
+    as_one(compiled("", sanitizer)["k_tcgen05_as_one"], order)
+
+
+@functools.cache
+def mistaken_pairs() -> dict[str, CudaOnCpu]:
+    start, end = TCGEN05.index("// y[256, 48]"), TCGEN05.index("// what the descriptor")
+    texts = [TCGEN05[:start] + broken(TCGEN05[start:end], **change) + TCGEN05[end:] for change, _ in OF_TWO.values()]
+    built = compile_many([(text, "k_tcgen05_as_one") for text in texts])
+    return dict(zip(OF_TWO, built, strict=True))
+
+
+@pytest.mark.parametrize("mistake", OF_TWO)
+def test_a_mistake_of_two_blocks_is_seen(mistake):
+    reason = OF_TWO[mistake][1]
+
+    def in_every_order():
+        for order in ORDERS:
+            as_one(mistaken_pairs()[mistake], order)
+
+    with pytest.raises(CudaOnCpuError if reason else AssertionError, match=reason):
+        in_every_order()
+
+
 def weigh(kernel: CudaOnCpu, order: str = "forward", dtype: str = "f16") -> None:
     """Three times the product, as it is doubled between two."""
     rng, kind = np.random.default_rng(8), {"f16": np.float16, "bf16": ml_dtypes.bfloat16}[dtype]
@@ -375,11 +483,11 @@ def test_threads_that_store_weights_race_with_nothing():
 
 
 def test_an_instruction_is_described_by_its_fields():
-    y = np.zeros(3, np.uint32)
+    y = np.zeros(4, np.uint32)
 
     compiled()["k_tcgen05_instruction"].run((1,), (1,), [y])
 
     def fields(word):
         return [int(word) >> first & (1 << bits) - 1 for first, bits in ((4, 2), (7, 3), (10, 3), (17, 6), (24, 5))]
 
-    assert [fields(word) for word in y] == [[1, 0, 0, 32, 8], [1, 1, 1, 6, 4], [1, 2, 2, 2, 8]]
+    assert [fields(word) for word in y] == [[1, 0, 0, 32, 8], [1, 1, 1, 6, 4], [1, 2, 2, 2, 8], [1, 0, 0, 12, 16]]

@@ -16,7 +16,7 @@ from tests.cuda_on_cpu.cute import Cute
 from tests.cuda_on_cpu.kernel_files import PRELUDE_CUDA, broken, kernel_text
 
 TYPES = ("f16", "bf16", "tf32")
-SIZES = ((64, 16), (64, 96), (128, 48), (128, 256))
+SIZES = ((64, 16), (64, 96), (128, 48), (128, 256), (256, 96))
 LOADS = (16, 32, 64)
 POISON = 0x7FFD7FFD
 
@@ -108,10 +108,10 @@ extern "C" __global__ void k_turned(unsigned long long* y, int start) {{
 }}
 extern "C" __global__ void k_instructions(unsigned* y) {{
   for (unsigned format = 0; format < 3; ++format) {{
-    const int rows[] = {{64, 64, 128, 128}}, columns[] = {{16, 96, 48, 256}};
-    for (int i = 0; i < 4; ++i) {{
-      y[format * 4 + i] = gc_tcgen05_instruction(format, rows[i], columns[i]);
-      y[12 + format * 4 + i] = gc_tcgen05_instruction_on_a_device(format, rows[i], columns[i]);
+    const int rows[] = {{64, 64, 128, 128, 256}}, columns[] = {{16, 96, 48, 256, 96}};
+    for (int i = 0; i < 5; ++i) {{
+      y[format * 5 + i] = gc_tcgen05_instruction(format, rows[i], columns[i]);
+      y[15 + format * 5 + i] = gc_tcgen05_instruction_on_a_device(format, rows[i], columns[i]);
     }}
   }}
 }}
@@ -230,8 +230,20 @@ def test_rows_are_stored_and_loaded_as_cute_says(cute, columns):
         np.testing.assert_array_equal(column, np.arange(columns)[None].repeat(32, 0))
 
 
+def test_two_blocks_have_the_rows_and_columns_that_cute_says(cute):
+    """As k_tcgen05_as_one loads and stores them: 128 rows each, half of the columns of b, and all columns of the sums."""
+    parts = {which: np.reshape(cute.ask(f"tcgen05 of two {which}"), (2, -1, 2)) for which in "abc"}
+
+    for which, (rows, columns) in {"a": (128, 16), "b": (24, 16), "c": (128, 48)}.items():
+        for rank, part in enumerate(parts[which]):
+            wanted = np.stack(np.indices((rows, columns)), 2).reshape(-1, 2) + [rank * rows, 0]
+            np.testing.assert_array_equal(np.array(sorted(map(tuple, part.tolist()))), wanted)
+    address = np.reshape(cute.ask("tensor memory of two"), (128, 48))
+    np.testing.assert_array_equal(address, np.arange(128)[:, None] * 65536 + np.arange(48))
+
+
 def test_instructions_are_described_as_cute_describes_them(cute):
-    found = np.zeros((2, 3, 4), np.uint32)
+    found = np.zeros((2, 3, 5), np.uint32)
 
     CudaOnCpu(DESCRIBED, "k_instructions").run((1,), (1,), [found])
 
@@ -245,8 +257,12 @@ def test_the_instructions_that_are_compiled_are_those_that_cutlass_has(cute):
     names = set(re.findall(r"\btcgen05\.[\w.:]+", text))
     files = ("cute/arch/mma_sm100_umma.hpp", "cute/arch/copy_sm100.hpp", "cute/arch/tmem_allocator_sm100.hpp")
     headers = "".join((cute.include[0] / f).read_text() for f in (*files, "cutlass/arch/barrier.h"))
+    tma = (cute.include[0] / "cute/arch/copy_sm100_tma.hpp").read_text()
     known = set(re.findall(r"\btcgen05\.[\w.:]+", headers))
     fences = {"tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync"}  # not in its headers
 
-    assert len(names) == 17
+    assert len(names) == 22
     assert names - known == fences
+    loads = set(re.findall(r"\bcp\.async\.bulk\.tensor[\w.:]*cta_group::2[\w.:]*", text))
+    assert {f"{load}.L2::cache_hint" for load in loads} <= set(re.findall(r"\bcp\.[\w.:]+", tma))
+    assert len(loads) == 1

@@ -9,7 +9,7 @@ from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import plus
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernels_templates.contraction.tma_emit import Sums, emit_tiles
-from gpucomp.kernels_templates.contraction.tma_space import TileProblem
+from gpucomp.kernels_templates.contraction.tma_space import PAIR, TileProblem
 from gpucomp.kernels_templates.contraction.tma_types import kind_of
 
 if TYPE_CHECKING:
@@ -30,8 +30,11 @@ def emit_tcgen05(
         chunk=derived.chunk,
     )
     mine = f"id / 128 * {derived.product_columns}" if derived.consumers > 1 else 0
+    tiles, pair = emit_tiles(kernel, printer, s, p, derived, held, kind_of(kernel)), s.multicast == PAIR
     return {
-        **emit_tiles(kernel, printer, s, p, derived, held, kind_of(kernel)),
+        **tiles,
         "idle": derived.steps_per_split * (s.splits - 1) >= derived.steps,
+        "instruction": f"{tiles['instruction']}_pair" if pair else tiles["instruction"],
+        "size": f"{s.tile_n}" if pair else f"{derived.product_m}, {s.tile_n}",
         "my_sums": plus("sums_at", "(id / 32 % 4 << 21)", mine),  # its warp's 32 lanes
     }

@@ -1,6 +1,6 @@
 """Parameters of the contraction family's ``tcgen05`` engine (sm_100): TMA tiles, a ring of stages, sums in tensor memory.
 
-One block multiplies alone: products that two blocks share (``cta_group::2``), and block-scaled formats, are not used.
+A block multiplies alone, or with the other one of its cluster (``cta_group::2``). Block-scaled formats are not used.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from gpucomp.kernels_templates.contraction.tcgen05.emit import emit_tcgen05
 from gpucomp.kernels_templates.contraction.tma_space import (
     EARLY_TRIPS,
     GROUP,
+    PAIR,
     TileProblem,
     TileSizes,
     early,
@@ -53,7 +54,10 @@ class Tcgen05Schedule(Tunables):
     stages: int = tunable((2, 3, 4, 5, 6, 7, 8, 10, 12), "tiles of both operands that are loaded ahead")
     splits: int = tunable(SPLITS, "work-groups, of one cluster, that share the depth of a tile")
     overlap: int = tunable((0, 1, 2), "1: starts before the previous launch ends; 2: and loads tiles of a constant b")
-    multicast: int = tunable((0, 1, 2), "two work-groups of a cluster load for both: 1 tiles of b, 2 tiles of a")
+    multicast: int = tunable(
+        (0, 1, 2, 3),
+        "two work-groups of a cluster load for both: 1 tiles of b, 2 tiles of a; 3: they multiply as one, each loads half of b",
+    )
     tma_store: int = tunable((0, 1), "1: the tensor memory accelerator stores the result from shared memory")
 
 
@@ -122,6 +126,8 @@ def objections(s: Tcgen05Schedule, p: TileProblem, limits: Limits) -> Iterator[s
         yield f"about {needed} registers per work-item, there are {limits.registers}"
     if d.tensor_columns > TENSOR_COLUMNS:
         yield f"{d.tensor_columns} columns of tensor memory, there are {TENSOR_COLUMNS}"
+    if s.multicast == PAIR and d.product_m != PRODUCT_M:
+        yield f"a pair multiplies {PRODUCT_M} rows of each work-group at once, the tile has {s.tile_m}"
     yield from tile_objections(s, p, d, limits)
 
 
@@ -153,14 +159,17 @@ def multiplied(s: Tcgen05Schedule) -> int:
 
 
 def read_bytes(s: Tcgen05Schedule, d: Tcgen05Sizes) -> int:
-    """Bytes of shared memory that the products of a stage read: columns once for each 128 rows."""
-    return DEPTH_BYTES * (s.tile_m + d.products * s.tile_n)
+    """Bytes of shared memory that the products of a stage read: columns once for each 128 rows.
+
+    Of a pair, each work-group's memory has half of the columns, and is read for both.
+    """
+    return DEPTH_BYTES * (s.tile_m + d.products * (d.load_n if s.multicast == PAIR else s.tile_n))
 
 
 def cycles(s: Tcgen05Schedule, p: TileProblem, limits: Limits) -> float:
     d = derive(s, p)
     multiply = multiplied(s) / MULTIPLIER_SHARE
-    read = read_bytes(s, d) / SHARED_BYTES_PER_CYCLE
+    read = (read_bytes(s, d) + d.stage_bytes) / SHARED_BYTES_PER_CYCLE  # what is loaded is written there
     load = DEPTH_BYTES * (d.load_m + d.load_n) / LOAD_BYTES_PER_CYCLE
     filled = min(s.stages, d.steps_per_split)
     late = START_CYCLES * max(0.0, 1 - filled / 4) / 4  # fewer than four stages do not hide the latency of loads
@@ -211,7 +220,7 @@ def focus(p: TileProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
         "stages": (2, 3, 4, 6, 8),
         "splits": worthwhile_splits(SPLITS, p.k, step, results, limits),
         "overlap": (early(p),),
-        "multicast": (0, 1, 2) if many else (0,),
+        "multicast": (0, 1, 2, PAIR) if many else (0,),
         "tma_store": (0, 1) if p.out_bytes and p.out_wide * p.out_bytes == 16 else (0,),
     }
 
@@ -238,7 +247,7 @@ def _tiles(smallest: Tcgen05Schedule, p: TileProblem, limits: Limits) -> Iterato
         tile = smallest.replace(tile_m=tile_m, tile_n=tile_n, tma_store=store)
         yield from (tile.replace(splits=splits) for splits in SPLITS)
         if -(-p.m // tile_m) * -(-p.n // tile_n) * p.batch > limits.units:
-            yield from (tile.replace(multicast=way) for way in (1, 2))
+            yield from (tile.replace(multicast=way) for way in (1, 2, PAIR))
 
 
 def _staged(s: Tcgen05Schedule, p: TileProblem, limits: Limits) -> Tcgen05Schedule | None:

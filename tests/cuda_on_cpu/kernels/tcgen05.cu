@@ -159,11 +159,70 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128)
   if (threadIdx.x / 32 == 1) gc_tcgen05_free(sums, 32);
 }
 
+// y[256, 48] = a[256, 64 deep] b[48, 64 deep]^T of f16, twice: two blocks multiply as one, with 128 rows and 24 columns each
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128)
+    k_tcgen05_as_one(const __grid_constant__ gc_tensor_map a, const __grid_constant__ gc_tensor_map b, float* y) {
+  unsigned char* const tiles = gc_swizzled_shared();
+  unsigned long long* const full = reinterpret_cast<unsigned long long*>(tiles + 19456);
+  unsigned long long* const empty = full + 1;
+  unsigned long long* const done = full + 2;
+  unsigned* const allocated = reinterpret_cast<unsigned*>(full + 3);
+  const int rank = (int)gc_cluster_rank();
+  if (threadIdx.x == 0) {
+    gc_mbarrier_init(full, 1);
+    gc_mbarrier_init(empty, 1);
+    gc_mbarrier_init(done, 1);
+    gc_fence_barrier_init();
+  }
+  gc_cluster_sync();
+  if (threadIdx.x / 32 == 1) gc_tcgen05_alloc_pair(allocated, 64);
+  gc_tcgen05_fence_before();
+  gc_cluster_sync();
+  gc_tcgen05_fence_after();
+  const unsigned sums = *allocated;
+  if (threadIdx.x == 0) {
+    for (int step = 0; step < 2; ++step) {
+      gc_mbarrier_wait_cluster(empty, (step & 1) ^ 1);
+      if (rank == 0) gc_mbarrier_arrive_expect_tx(full, 38912);
+      gc_tma_load_2d_pair(tiles, &a, full, step * 64, rank * 128);
+      gc_tma_load_2d_pair(tiles + 16384, &b, full, step * 64, rank * 24);
+      if (rank == 0) {
+        gc_mbarrier_wait(full, step & 1);
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          gc_tcgen05_f16_pair<48>(sums, gc_tcgen05_operand(tiles) + 2 * k, gc_tcgen05_operand(tiles + 16384) + 2 * k, step + k > 0);
+        if (step == 0) gc_tcgen05_commit_pair(empty);
+      }
+    }
+    if (rank == 0) gc_tcgen05_commit_pair(done);
+  }
+  __syncthreads();
+  gc_mbarrier_wait_cluster(done, 0);
+  gc_tcgen05_fence_after();
+  for (int half = 0; half < 2; ++half) {
+    const int row = rank * 128 + threadIdx.x / 32 * 32 + half * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+    const unsigned from = sums + ((threadIdx.x / 32 * 32 + half * 16) << 16);
+    for (int first = 0; first < 48; first += 16) {
+      float part[8];
+      gc_tcgen05_load<16>(part, from + first);
+      gc_tcgen05_wait_load<16>(part);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) y[(row + (i & 2 ? 8 : 0)) * 48 + first + column + i / 4 * 8 + (i & 1)] = part[i];
+    }
+  }
+  gc_tcgen05_fence_before();
+  gc_cluster_sync();
+  gc_tcgen05_fence_after();
+  if (threadIdx.x / 32 == 1) gc_tcgen05_free_pair(sums, 64);
+  gc_cluster_sync();
+}
+
 // what the descriptor of an instruction is: y[i] of m, n, format
 extern "C" __global__ void k_tcgen05_instruction(unsigned* y) {
   y[0] = gc_tcgen05_instruction(0, 128, 256);
   y[1] = gc_tcgen05_instruction(1, 64, 48);
   y[2] = gc_tcgen05_instruction(2, 128, 16);
+  y[3] = gc_tcgen05_instruction(0, 256, 96);
 }
 
 // y[128, 80] = w[128, 32] v[32, 80] of f16 or bf16: threads store rows of w to tensor memory; v is read across, in panels of 64 columns.
