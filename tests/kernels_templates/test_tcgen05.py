@@ -140,7 +140,7 @@ MISTAKES = {
     "columns of the other one": ("a pair", {"replace": "rank * 16", "by": "(1 - rank) * 16"}),
     "all columns at both": ("a pair", {"replace": "first_column + rank * 16", "by": "first_column"}),
     "sums that the other one has not left": ("a pair", {"replace": "gc_cluster_sync();\n  if (id / 32 == 1) {", "by": "gc_named_barrier(1, 128);\n  if (id / 32 == 1) {"}),
-    "an end before the other one has left": ("a pair", {"replace": "gc_cluster_sync();  // neither"}),
+    "an end before the other one has left": ("a pair", {"replace": "gc_cluster_sync();  // neither", "by": "//"}),
     "an arrival at one": ("a pair", {"replace": "gc_tcgen05_commit_pair(done)", "by": "gc_tcgen05_commit(done)"}),
     "the second half of a pair's rows": ("a pair, 256 rows", {"replace": "rows + 1024 + 2 * k", "by": "rows + 2 * k"}),
     "the other tap": ("3x3", {"replace": "step % 3, step / 3", "by": "step / 3, step % 3"}),

@@ -90,6 +90,10 @@ def test_weights_are_packed_by_columns():
         ({"tile_m": 128, "tile_n": 256, "stages": 5}, "B of shared memory, the device has 232448 B"),
         ({"multicast": 1}, ""),
         ({"multicast": 2, "splits": 2}, "a cluster shares the depth or the loads, not both"),
+        ({"multicast": 3}, "a pair multiplies 128 rows of each work-group at once, the tile has 64"),
+        ({"multicast": 3, "tile_m": 128}, ""),
+        ({"multicast": 3, "tile_m": 128, "splits": 2}, "a cluster shares the depth or the loads, not both"),
+        ({"multicast": 3, "tile_m": 128, "tile_n": 256, "stages": 6}, ""),
         ({"tma_store": 1}, "TMA cannot store the result: not a matrix of f16, bf16 or f32 with rows of whole 16 bytes"),
         ({"overlap": 1}, ""),
         ({"overlap": 2}, "b is the result of another kernel"),
@@ -178,6 +182,10 @@ def test_machine_code_has_what_the_schedule_says():
         ({"multicast": 1}, ("UTCBAR", "MULTICAST")),
         ({"tma_store": 1}, ("UTMASTG",)),
         ({"tma_store": 1}, ("STSM",)),
+        ({"multicast": 3}, ("UTMALDG", "2CTA")),
+        ({"multicast": 3}, ("UTCHMMA", "2CTA")),
+        ({"multicast": 3}, ("UTCBAR", "2CTA")),
+        ({"multicast": 3}, ("UTCATOMSWS", "2CTA")),
     ):
         assert has(sass.instructions(ptxas(kernel, WIDE | change)[1]), *parts)
         assert not has(plain, *parts)
@@ -189,6 +197,27 @@ def test_deep_layers_are_split_and_large_ones_are_not():
     assert deep["splits"] > 1
     assert large["splits"] == 1
     assert large["tile_m"] * large["tile_n"] >= 128 * 128
+
+
+def test_work_groups_multiply_in_pairs_where_their_memory_would_be_too_slow_for_one():
+    def chosen(kernel):
+        return dict(FAMILY.default(FAMILY.problem(kernel), TARGET.limits).numbers)
+
+    large = one_result(matmul(4096, 4096, 4096, dtype=F16, b_transposed=True))
+    p, device = FAMILY.problem(large), TARGET.device
+    wanted = demand(large, device)
+    pair = chosen(large)
+    alone = pair | {"multicast": 0, "stages": 3}
+    assert not FAMILY.reasons(alone, p, TARGET.limits)
+
+    assert pair["multicast"] == 3
+    us = [rank.predicted(FAMILY, p, s, device, wanted).us for s in (pair, alone)]
+    assert us[0] < us[1]
+    # a step of 128 bytes: 256 rows and the columns for each half of these are read, and what is loaded was written
+    traffic = [FAMILY.work(FAMILY.schedule(s), p).shared_traffic - 2 * 256 * 256 * 2 for s in (pair, alone)]
+    rows = [256 + 2 * 128 + 256 + 128, 256 + 2 * 256 + 256 + 256]
+    assert traffic == [64 * 128 * n for n in rows]
+    assert chosen(matmul(128, 1024, 4096, dtype=F16, b_transposed=True))["multicast"] != 3
 
 
 def test_loads_are_shared_where_there_is_more_than_a_wave_and_tma_stores_what_reads_nothing():
