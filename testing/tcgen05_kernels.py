@@ -7,7 +7,7 @@ from gpucomp.targets import cuda
 
 FAMILY = FAMILIES["contraction/tcgen05"]
 TARGET = cuda.manifest("sm_100")
-TILE = {"tile_m": 64, "tile_n": 32, "stages": 2, "splits": 1, "overlap": 0, "multicast": 0, "tma_store": 0}
+TILE = {"tile_m": 64, "tile_n": 32, "stages": 2, "splits": 1, "overlap": 0, "multicast": 0, "tma_store": 0, "turns": 1}
 WIDE = TILE | {"tile_m": 128}
 TWO = TILE | {"tile_m": 256}  # two products beside each other
 PAIR = WIDE | {"multicast": 3}  # two work-groups multiply as one

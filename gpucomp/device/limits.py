@@ -53,8 +53,14 @@ class Limits:
         return self.warp == 1
 
     def registers_for(self, threads: int) -> int:
-        """Registers of a work-item if a work-group has ``threads``: they share a register file, in multiples of eight."""
-        return least(self.registers, REGISTER_FILE // most(1, threads) // 8 * 8)
+        """Registers of a work-item if a work-group has ``threads``.
+
+        Each of the four parts of a multiprocessor has a quarter of the register file for its share of the warps, in
+        units of eight: nine warps have as many registers as twelve.
+        """
+        warps = -(-most(1, threads) // self.warp)
+        return least(self.registers, REGISTER_FILE // (-(-warps // PARTS) * PARTS * self.warp) // 8 * 8)
 
 
 REGISTER_FILE = 65536  # registers of a CUDA multiprocessor, on every architecture
+PARTS = 4  # partitions of a multiprocessor; each has its own warp scheduler and registers

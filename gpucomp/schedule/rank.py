@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.device.device import Device
-from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.limits import PARTS, REGISTER_FILE, Limits
 from gpucomp.device.lockstep import array, lockstep
 from gpucomp.errors import ScheduleError
 from gpucomp.kernel import Kernel
@@ -65,7 +65,8 @@ class Facts:
         wanted = np.where(work.registers > 0, work.registers, keeps)
         taken = np.minimum(MOST_REGISTERS, wanted)
         # a compiler takes no more than a work-group can have, if what has to be kept fits
-        most = REGISTER_FILE // (-(-self.numbers["threads"] // WARP) * WARP) // 8 * 8
+        share = PARTS * WARP
+        most = REGISTER_FILE // (-(-self.numbers["threads"] // share) * share) // 8 * 8
         taken = np.where(keeps <= most, np.minimum(taken, most), taken)
         # what it does not take for want of room, it need not keep in scalar registers either
         work = dataclasses.replace(work, uniform=np.maximum(0, work.uniform - (wanted - taken)))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Generic, TypeVar
 
-from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.limits import PARTS, REGISTER_FILE, Limits
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.size import hint
 from gpucomp.kernel import Kernel, kernel_of
@@ -92,7 +92,6 @@ class Work:
     tail_sharers: int = 1
 
 
-PARTS = 4  # partitions of a multiprocessor; each has its own warp scheduler and register file
 WARP = 32
 RESERVED = 44  # registers of a work-item for addresses, predicates and loop counters
 RESERVED_BESIDE_FRAGMENTS = 40  # the same if the operands are in fragments of matrix units

@@ -100,6 +100,7 @@ def emit_tiles(
         "programmatic": bool(s.overlap),
         "instruction": instruction,
         "acc_type": printer.dialect.value_type(body.acc.dtype),
+        "turns": 1,
         "pair_type": "int2" if body.acc.dtype is I32 else "float2",
         "index": printer.dialect.index_type(highest(p.m + 2 * s.tile_m, p.n + 2 * s.tile_n, p.batch) + 1),
         **_tile(s, p, derived),
@@ -124,7 +125,8 @@ def _work_group(s: TileSchedule, derived: TileSizes, held: Sums) -> dict[str, An
     my_line        the first row of its staged sums
     pair           whether two work-groups multiply as one
     workers_meet   a barrier of the consumers; ``all_meet``: of all threads; ``stores_meet``: before TMA stores;
-                   ``sums_meet``: after which staged sums are read, and no others are
+                   ``sums_meet``: after which staged sums are read, and no others are;
+                   ``meet_at_end``: after which tensor memory is freed
     """
     workers, split, blocks = GROUP * held.consumers, s.splits > 1, held.blocks
     several, rows = held.consumers > 1, held.box_rows * (1 if held.chunk else blocks)
@@ -155,6 +157,7 @@ def _work_group(s: TileSchedule, derived: TileSizes, held: Sums) -> dict[str, An
         "workers_meet": workers_meet,
         "stores_meet": "gc_cluster_sync()" if pair else workers_meet if held.chunk else stores_meet,
         "sums_meet": "gc_cluster_sync()" if pair or split else workers_meet,
+        "meet_at_end": "gc_cluster_sync()" if pair else workers_meet,
         "all_meet": "gc_cluster_sync()" if s.multicast else "__syncthreads()",
     }
 

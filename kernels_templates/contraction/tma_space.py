@@ -83,7 +83,8 @@ class TileSizes(Sizes):
     piece: int  # columns of the result per TMA store
     piece_bytes: int  # bytes of a row of these
     stage_bytes: int
-    ring: int  # bytes of all stages
+    staging: int  # the byte of shared memory from which on a result is staged for TMA
+    ring: int  # bytes of all stages, and of what is staged
     shared: int  # bytes of shared memory
     pitch: int  # floats from row to row of staged sums
     early_runs: int  # most runs of sums whose residuals are fetched together
@@ -148,10 +149,13 @@ def same_columns(s: TileSchedule) -> bool:
     return s.multicast in (SHARE_B, PAIR)
 
 
-def tile_sizes(s: TileSchedule, p: TileProblem, consumers: int, beside: int = 0) -> dict[str, int]:
+def tile_sizes(
+    s: TileSchedule, p: TileProblem, consumers: int, beside: int = 0, *, apart: bool = False
+) -> dict[str, int]:
     """The numbers of ``TileSizes`` but ``threads``.
 
-    ``consumers`` warpgroups store the sums. ``beside`` bytes of shared memory follow the barriers of the stages.
+    ``consumers`` warpgroups store the sums. ``beside`` bytes of shared memory follow the barriers of the stages. What
+    is staged reuses the memory of the ring; or it lies ``apart``, and the ring goes on being loaded.
     """
     tile_k = DEPTH_BYTES // p.element_bytes
     per_tap = -(-(p.k // max(1, p.taps)) // tile_k)
@@ -159,9 +163,9 @@ def tile_sizes(s: TileSchedule, p: TileProblem, consumers: int, beside: int = 0)
     load_m = s.tile_m // 2 if s.multicast == SHARE_A else s.tile_m
     load_n = s.tile_n // 2 if same_columns(s) else s.tile_n
     stage = DEPTH_BYTES * (s.tile_m + (load_n if s.multicast == PAIR else s.tile_n))
-    # the result reuses the memory of the ring
     result = s.tile_m * s.tile_n * p.out_bytes if s.tma_store else 4 * s.tile_m * (s.tile_n + PAD)
-    ring = max(s.stages * stage, result)
+    staging = s.stages * stage if apart else 0
+    ring = max(s.stages * stage, staging + result)
     pair_m, pair_n = 1 + same_columns(s), 1 + (s.multicast == SHARE_A)
     tiles_m, tiles_n = -(-p.m // (s.tile_m * pair_m)) * pair_m, -(-p.n // (s.tile_n * pair_n)) * pair_n
     piece = math.gcd(s.tile_n, SWIZZLE_BYTES // max(1, p.out_bytes))
@@ -175,6 +179,7 @@ def tile_sizes(s: TileSchedule, p: TileProblem, consumers: int, beside: int = 0)
         "piece": piece,
         "piece_bytes": piece * p.out_bytes,
         "stage_bytes": stage,
+        "staging": staging,
         "ring": ring,
         "shared": ring + BARRIER_BYTES * s.stages + beside + FLAG_BYTES * has_tail(p),
         "pitch": s.tile_n + PAD,

@@ -97,5 +97,28 @@ CASES = {
         image((1, 33, 31, 72), 48, (3, 3), stride=2, pad=1, dtype=F16),
         PAIR | {"tile_n": 64, "tma_store": 1, "overlap": 2, "stages": 4},
     ),
+    "turns": (one_result(matmul(700, 72, 200, dtype=F16, b_transposed=True)), TMA_STORE | {"tile_m": 128, "turns": 3}),
+    "turns, some with one less": (
+        one_result(matmul(390, 40, 200, batch=(3,), dtype=BF16, b_transposed=True)),
+        TMA_STORE | {"tile_n": 48, "turns": 6, "stages": 3},
+    ),
+    "turns, 256 rows": (
+        one_result(matmul(600, 136, 72, dtype=F16, b_transposed=True)),
+        TWO | {"tma_store": 1, "tile_n": 64, "turns": 4},
+    ),
+    "more turns than tiles": (one_result(matmul(70, 24, 72, dtype=F16, b_transposed=True)), TMA_STORE | {"turns": 8}),
+    "turns, b early": (
+        one_result(constant_b(matmul(300, 40, 136, dtype=F16))),
+        TMA_STORE | {"turns": 3, "overlap": 2, "stages": 4},
+    ),
+    "turns of f32": (with_math(one_result(matmul(330, 44, 40, b_transposed=True))), TMA_STORE | {"turns": 3}),
+    "turns of a pair": (
+        one_result(matmul(1300, 72, 200, dtype=F16, b_transposed=True)),
+        PAIR | {"tma_store": 1, "turns": 4},
+    ),
+    "turns of a pair, everything": (
+        image((2, 33, 31, 72), 48, (3, 3), stride=2, pad=1, dtype=F16),
+        PAIR | {"tile_n": 32, "tma_store": 1, "turns": 2, "overlap": 2, "stages": 4},
+    ),
     "default": (image((1, 14, 14, 64), 32, (3, 3), pad=1, dtype=F16), None),
 }

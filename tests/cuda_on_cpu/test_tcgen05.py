@@ -276,8 +276,7 @@ OF_TWO = {
     ),
     "a stage that is loaded again too early": (
         {"replace": "gc_mbarrier_wait_cluster(empty, (step & 1) ^ 1);"},
-        "changed in shared memory before the product was done|is on its way still|"
-        "exited while TMA loads|announced|have arrived already",
+        "changed in shared memory before the product|is on its way still|exited while TMA loads|have arrived already",
     ),
     "a wait of the block for the cluster": (
         {"replace": "gc_mbarrier_wait_cluster(done, 0)", "by": "gc_mbarrier_wait(done, 0)"},

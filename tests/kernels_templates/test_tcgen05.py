@@ -139,10 +139,32 @@ MISTAKES = {
     "products of both": ("a pair", {"replace": "rank == 0 && gc_elect_one()", "by": "gc_elect_one()"}),
     "columns of the other one": ("a pair", {"replace": "rank * 16", "by": "(1 - rank) * 16"}),
     "all columns at both": ("a pair", {"replace": "first_column + rank * 16", "by": "first_column"}),
-    "sums that the other one has not left": ("a pair", {"replace": "gc_cluster_sync();\n  if (id / 32 == 1) {", "by": "gc_named_barrier(1, 128);\n  if (id / 32 == 1) {"}),
+    "sums that the other one has not left": (
+        "a pair",
+        {
+            "replace": "gc_cluster_sync();\n  if (id / 32 == 1) {",
+            "by": "gc_named_barrier(1, 128);\n  if (id / 32 == 1) {",
+        },
+    ),
     "an end before the other one has left": ("a pair", {"replace": "gc_cluster_sync();  // neither", "by": "//"}),
     "an arrival at one": ("a pair", {"replace": "gc_tcgen05_commit_pair(done)", "by": "gc_tcgen05_commit(done)"}),
     "the second half of a pair's rows": ("a pair, 256 rows", {"replace": "rows + 1024 + 2 * k", "by": "rows + 2 * k"}),
+    "sums that are not yet taken": ("turns", {"replace": "gc_mbarrier_wait(left + turn % 2, (turn / 2 & 1) ^ 1);"}),
+    "sums that are never left": ("turns", {"replace": "if (id == 0) gc_mbarrier_arrive(left + turn % 2);"}),
+    "sums of the other turn": ("turns", {"replace": "sums = sums_at + turn % 2 * 32", "by": "sums = sums_at"}),
+    "the end of the other turn": ("turns", {"replace": "done + turn % 2, turn / 2", "by": "done, turn"}),
+    "tiles of another work-group": ("turns", {"replace": "tile += 6", "by": "tile += 5", "occurrence": 2}),
+    "a tile too few": ("turns", {"replace": "tile < 18", "by": "tile < 17", "occurrence": 2}),
+    "stages that are not told of before the last tile": ("turns of a pair", {"replace": "tile + 10 < 36 || "}),
+    "a result over one that is stored": ("turns", {"replace": "if (turn > 0) gc_named_barrier(1, 128);"}),
+    "a pair's sums that the other one has not taken": (
+        "turns of a pair",
+        {"replace": "gc_mbarrier_init(left + i, 2)", "by": "gc_mbarrier_init(left + i, 1)"},
+    ),
+    "a pair's sums that are left at home": (
+        "turns of a pair",
+        {"replace": "gc_mbarrier_arrive_cluster(left + turn % 2, 0)", "by": "gc_mbarrier_arrive(left + turn % 2)"},
+    ),
     "the other tap": ("3x3", {"replace": "step % 3, step / 3", "by": "step / 3, step % 3"}),
 }
 RACES = {
@@ -152,7 +174,13 @@ RACES = {
     "nothing, for two": ("a for two", {}),
     "nothing, a pair": ("a pair, 256 rows", {}),
     "nothing, a pair, and store": ("a pair, everything", {}),
-    "a ring that a pair leaves before its products are done": ("a pair", {"replace": "gc_mbarrier_wait_cluster(done, 0);"}),
+    "nothing, by turns": ("turns", {}),
+    "nothing, a pair by turns": ("turns of a pair", {}),
+    "a result over one that is stored": ("turns", {"replace": "if (turn > 0) gc_named_barrier(1, 128);"}),
+    "a ring that a pair leaves before its products are done": (
+        "a pair",
+        {"replace": "gc_mbarrier_wait_cluster(done, 0);"},
+    ),
     "a pair's loads that do not wait": ("a pair", {"replace": "gc_mbarrier_wait_cluster(empty + stage, parity);"}),
     "loads that do not wait for the other's readers": (
         "a for two",

@@ -18,7 +18,7 @@ from testing.any_size_cases import B, H, M, N, Q, at, source_at
 from testing.cuda_on_cpu.harness import compile_many
 from testing.kernels import matmul, with_row_statistics
 from testing.launches import launched
-from testing.tcgen05_kernels import FAMILY, TARGET, TILE, TMA_STORE, TWO, WIDE
+from testing.tcgen05_kernels import FAMILY, PAIR, TARGET, TILE, TMA_STORE, TWO, WIDE
 from testing.tolerance import assert_matches
 from testing.wgmma_kernels import image, one_result, prepared, with_math
 
@@ -43,6 +43,15 @@ CASES = {
     ),
     "row statistics": (with_row_statistics(matmul(N, 48, 72, dtype=F16, b_transposed=True)), TILE),
     "images": (image((B, H, H, 24), 40, (3, 3), pad=1, dtype=F16), WIDE),
+    "a pair": (matmul(N, 40, 72, batch=(B,), dtype=F16, b_transposed=True), PAIR),
+    "turns": (
+        one_result(matmul(N, 72, 72, batch=(B,), dtype=F16, b_transposed=True)),
+        TMA_STORE | {"tile_n": 64, "turns": 2},
+    ),
+    "turns of a pair": (
+        image((B, H, 11, 16), 24, (3, 3), pad=1, dtype=F16),
+        PAIR | {"tma_store": 1, "tile_n": 16, "turns": 3},
+    ),
     "strided": (image((B, H, 11, 16), 24, (3, 3), stride=2, pad=1, dtype=F16), TMA_STORE),
 }
 

@@ -94,6 +94,9 @@ def test_weights_are_packed_by_columns():
         ({"multicast": 3, "tile_m": 128}, ""),
         ({"multicast": 3, "tile_m": 128, "splits": 2}, "a cluster shares the depth or the loads, not both"),
         ({"multicast": 3, "tile_m": 128, "tile_n": 256, "stages": 6}, ""),
+        ({"turns": 2}, "several tiles of a work-group are stored by TMA"),
+        ({"turns": 2, "tma_store": 1, "splits": 2}, "the loads of one tile, not of several"),
+        ({"turns": 2, "tma_store": 1, "multicast": 1}, "the loads of one tile, not of several"),
         ({"tma_store": 1}, "TMA cannot store the result: not a matrix of f16, bf16 or f32 with rows of whole 16 bytes"),
         ({"overlap": 1}, ""),
         ({"overlap": 2}, "b is the result of another kernel"),
@@ -116,7 +119,13 @@ def test_a_result_that_tma_stores_leaves_room_for_the_largest_tile():
 
 @pytest.mark.parametrize(
     ("change", "columns"),
-    [({"tile_n": 16}, 32), ({"tile_n": 48}, 64), ({"tile_n": 192}, 256), ({"tile_m": 256, "tile_n": 48}, 128)],
+    [
+        ({"tile_n": 16}, 32),
+        ({"tile_n": 48}, 64),
+        ({"tile_n": 192}, 256),
+        ({"tile_m": 256, "tile_n": 48}, 128),
+        ({"tile_m": 256, "tile_n": 48, "turns": 3}, 256),
+    ],
 )
 def test_columns_of_tensor_memory_are_a_power_of_two(change, columns):
     found = tcgen05.derive(FAMILY.schedule(TILE | change), FAMILY.problem(LARGE))

@@ -31,10 +31,16 @@ def emit_tcgen05(
     )
     mine = f"id / 128 * {derived.product_columns}" if derived.consumers > 1 else 0
     tiles, pair = emit_tiles(kernel, printer, s, p, derived, held, kind_of(kernel)), s.multicast == PAIR
+    several = s.turns > 1
+    buffer = f"turn % 2 * {derived.buffer}" if several else 0
     return {
         **tiles,
+        "turns": s.turns,
+        "stores_meet": tiles["workers_meet"] if several else tiles["stores_meet"],
+        # both work-groups of a pair leave the sums of one tile before the first one asks for those of the next but one
+        "arrive_left": f"gc_mbarrier_arrive{'_cluster(left + turn % 2, 0)' if pair else '(left + turn % 2)'}",
         "idle": derived.steps_per_split * (s.splits - 1) >= derived.steps,
         "instruction": f"{tiles['instruction']}_pair" if pair else tiles["instruction"],
         "size": f"{s.tile_n}" if pair else f"{derived.product_m}, {s.tile_n}",
-        "my_sums": plus("sums_at", "(id / 32 % 4 << 21)", mine),  # its warp's 32 lanes
+        "my_sums": plus("sums_at", buffer, "(id / 32 % 4 << 21)", mine),  # its warp's 32 lanes
     }

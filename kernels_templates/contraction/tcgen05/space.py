@@ -9,11 +9,12 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
 from gpucomp.ir.types import I8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.matrix import DEPTH_BYTES
+from gpucomp.kernel.forms.row_statistics import has_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Tunables, tunable
 from gpucomp.kernels_templates.contraction.row_statistics import (
@@ -43,9 +44,12 @@ from gpucomp.schedule.space import WARP, Family, Work, can_run, remembered, wort
 COLUMNS = (16, 32, 48, 64, 96, 128, 192, 256)
 SPLITS = (1, 2, 4, 8)
 PRODUCT_M = 128  # most rows of one product, and rows that a warpgroup stores
-MOST_CHUNK = 64  # columns that are loaded at once from tensor memory
+MOST_CHUNK = 64  # columns that are loaded at once from tensor memory by one warpgroup; half of them by each of two
 TENSOR_COLUMNS = 512  # of a multiprocessor
 DONE_BYTES = 16  # the barrier of all products, and the address in tensor memory
+TURN_BYTES = 40  # the same of two tiles, with barriers at which their sums have been taken
+TURN_REGISTERS = 16  # what the loop over tiles keeps
+TURNS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 class Tcgen05Schedule(Tunables):
@@ -59,6 +63,7 @@ class Tcgen05Schedule(Tunables):
         "two work-groups of a cluster load for both: 1 tiles of b, 2 tiles of a; 3: they multiply as one, each loads half of b",
     )
     tma_store: int = tunable((0, 1), "1: the tensor memory accelerator stores the result from shared memory")
+    turns: int = tunable(TURNS, "tiles that a work-group computes; while it stores one, it multiplies the next")
 
 
 class Tcgen05Sizes(TileSizes):
@@ -66,6 +71,8 @@ class Tcgen05Sizes(TileSizes):
     products: int  # products beside each other that have the tile's rows
     product_m: int  # rows of one product
     product_columns: int  # columns of tensor memory from one product to the next
+    buffer: int  # columns of tensor memory from one tile to the next
+    groups: int  # work-groups
     tensor_columns: int  # columns of tensor memory that the work-group allocates
     blocks: int  # 16 rows each of a warp: those that it stores
     chunk: int  # columns that are loaded at once from tensor memory
@@ -90,16 +97,20 @@ def derive(s: Tcgen05Schedule, p: TileProblem) -> Tcgen05Sizes:
     products = 2 if s.tile_m > PRODUCT_M else 1
     product_m = s.tile_m // products
     columns = power_of_two(s.tile_n)
+    several, together = s.turns > 1, 2 if s.multicast else 1
+    sizes = tile_sizes(s, p, products, TURN_BYTES if several else DONE_BYTES, apart=several)
     return Tcgen05Sizes(
         threads=GROUP * products + 2 * WARP,
         consumers=products,
         products=products,
         product_m=product_m,
         product_columns=columns,
-        tensor_columns=most(32, columns * products),
+        buffer=columns * products,
+        tensor_columns=most(32, columns * products * (1 + several)),
+        groups=-(-sizes["tiles"] // (together * s.turns)) * together,
         blocks=product_m // 64,
-        chunk=math.gcd(s.tile_n, MOST_CHUNK),
-        **tile_sizes(s, p, products, DONE_BYTES),
+        chunk=math.gcd(s.tile_n, MOST_CHUNK // products),
+        **sizes,
     )
 
 
@@ -117,24 +128,33 @@ def registers(s: Tcgen05Schedule, p: TileProblem) -> int:
         trips = -(-(s.tile_m // s.splits * s.tile_n // d.out_vector) // (GROUP * d.consumers))
         runs = 72 + (12 if p.out_wide > 4 else 4) * least(trips, EARLY_TRIPS) + 3 * (s.splits - 1)
         stored = most(chunks + 60, runs)
+    if s.turns > 1:
+        stored += TURN_REGISTERS
     return most(stored, tail_registers(GROUP * d.consumers, s.tile_m // s.splits, p))
 
 
 def objections(s: Tcgen05Schedule, p: TileProblem, limits: Limits) -> Iterator[str]:
     d = derive(s, p)
-    if (needed := registers(s, p)) > limits.registers:
-        yield f"about {needed} registers per work-item, there are {limits.registers}"
+    if (needed := registers(s, p)) > (there := limits.registers_for(d.threads)):
+        yield f"about {needed} registers per work-item, there are {there}"
     if d.tensor_columns > TENSOR_COLUMNS:
         yield f"{d.tensor_columns} columns of tensor memory, there are {TENSOR_COLUMNS}"
     if s.multicast == PAIR and d.product_m != PRODUCT_M:
         yield f"a pair multiplies {PRODUCT_M} rows of each work-group at once, the tile has {s.tile_m}"
+    if s.turns > 1:
+        if not s.tma_store:
+            yield "several tiles of a work-group are stored by TMA"
+        if s.splits > 1 or s.multicast not in (0, PAIR):
+            yield "a cluster shares the depth or the loads of one tile, not of several"
+        if has_tail(p):
+            yield "row statistics follow the only tile of a work-group"
     yield from tile_objections(s, p, d, limits)
 
 
 def geometry(s: Tcgen05Schedule, p: TileProblem) -> Geometry:
     d = derive(s, p)
     counters = tail_counter_bytes(p.batch * d.tiles_m * s.splits, d.tiles_n, p)
-    return Geometry((d.tiles, s.splits, 1), (d.threads, 1, 1), dynamic_shared_bytes=d.shared, counter_bytes=counters)
+    return Geometry((d.groups, s.splits, 1), (d.threads, 1, 1), dynamic_shared_bytes=d.shared, counter_bytes=counters)
 
 
 # ---- the model: cycles of the busiest multiprocessor, as wgmma's. Not measured on a device ----
@@ -173,32 +193,34 @@ def cycles(s: Tcgen05Schedule, p: TileProblem, limits: Limits) -> float:
     load = DEPTH_BYTES * (d.load_m + d.load_n) / LOAD_BYTES_PER_CYCLE
     filled = min(s.stages, d.steps_per_split)
     late = START_CYCLES * max(0.0, 1 - filled / 4) / 4  # fewer than four stages do not hide the latency of loads
-    waves = -(-d.tiles * s.splits // limits.units)
+    waves = -(-d.groups * s.splits // limits.units)
     store = s.tile_m * s.tile_n / s.splits / (TMA_STORE_SHARE[p.out_reads > 0] if s.tma_store else STORE_SHARE)
     added = CLUSTER_CYCLES + s.tile_m * s.tile_n / STORE_SHARE if s.splits > 1 else PAIR_CYCLES * (s.multicast > 0)
     tail = tail_cycles(GROUP * d.consumers, s.tile_m // s.splits, d.tiles_n, p)
     step = max(multiply, read, load) + late
-    return tail + waves * (START_CYCLES + d.steps_per_split * step + store + added)
+    others = (s.turns - 1) * max(d.steps_per_split * step, store)  # one is stored while the next is multiplied
+    return tail + waves * (START_CYCLES + d.steps_per_split * step + others + store + added)
 
 
 def work(s: Tcgen05Schedule, p: TileProblem) -> Work:
     """The work of a work-group, for the analytic model."""
     d = derive(s, p)
-    out_bytes = s.tile_m * s.tile_n * (p.out_bytes or 4)
+    out_bytes = s.tile_m * s.tile_n * (p.out_bytes or 4)  # of the last tile: the others are stored meanwhile
+    steps = d.steps_per_split * s.turns
     # sums that pass through shared memory before they are stored
     staged = out_bytes if s.tma_store else 4 * s.tile_m * s.tile_n
     sums = d.blocks * s.tile_n // 2 * (OUT_INSTRUCTIONS - s.tma_store)
     return Work(
-        macs=multiplied(s) * d.tile_k * d.steps_per_split,
-        cache_bytes=DEPTH_BYTES * (d.load_m + d.load_n) * d.steps_per_split,
-        steps=d.steps_per_split,
+        macs=multiplied(s) * d.tile_k * steps,
+        cache_bytes=DEPTH_BYTES * (d.load_m + d.load_n) * steps + (s.turns - 1) * out_bytes,
+        steps=steps,
         math={2: "f16", 4: "tf32"}[p.element_bytes],
         out_bytes=out_bytes / s.splits,
         ahead=s.stages,
-        shared_traffic=d.steps_per_split * (read_bytes(s, d) + d.stage_bytes) + 2 * staged,
+        shared_traffic=steps * (read_bytes(s, d) + d.stage_bytes) + 2 * staged * s.turns,
         shared_bytes=d.shared,
-        registers=least(registers(s, p), REGISTER_FILE // d.threads // 8 * 8),
-        instructions=d.steps_per_split * TRIP_INSTRUCTIONS + 4 * d.consumers * sums,
+        registers=registers(s, p),
+        instructions=steps * TRIP_INSTRUCTIONS + 4 * d.consumers * sums * s.turns,
         chains=s.tile_m // 64 * s.tile_n // 8,
         step_cycles=TRIP_CYCLES,
         start_cycles=START_CYCLES / 2 + PAIR_CYCLES * (s.multicast > 0),
@@ -222,6 +244,7 @@ def focus(p: TileProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
         "overlap": (early(p),),
         "multicast": (0, 1, 2, PAIR) if many else (0,),
         "tma_store": (0, 1) if p.out_bytes and p.out_wide * p.out_bytes == 16 else (0,),
+        "turns": (1, 2, 4, 8) if many else (1,),
     }
 
 
@@ -230,7 +253,7 @@ def default(p: TileProblem, limits: Limits) -> Tcgen05Schedule:
 
     It starts early, by loading the tiles of a constant b. TMA stores the result if that is faster.
     """
-    smallest = Tcgen05Schedule(splits=1, overlap=0, multicast=0, tma_store=0, tile_m=64, tile_n=16, stages=2)
+    smallest = Tcgen05Schedule(splits=1, overlap=0, multicast=0, tma_store=0, tile_m=64, tile_n=16, stages=2, turns=1)
     tiles = _tiles(smallest.replace(overlap=early(p)), p, limits)
     candidates = [s for tile in tiles if (s := _staged(tile, p, limits)) is not None]
     if not candidates:  # too many tiles for a launch, whatever their size; another engine computes it

@@ -118,13 +118,8 @@ def registers_there(s: WgmmaSchedule, limits: Limits) -> int:
 
 
 def launch_registers(s: WgmmaSchedule, limits: Limits) -> int:
-    """The registers that every thread starts with: 255, 168, 128 with 1, 2, 3 consumers.
-
-    Each of the four parts of a multiprocessor has a quarter of the registers for its share of the warps, in units of
-    eight.
-    """
-    warps = GROUP * s.consumers // WARP + 1
-    return min(limits.registers, REGISTER_FILE // 4 // (-(-warps // 4) * WARP) // 8 * 8)
+    """The registers that every thread starts with: 255, 168, 128 with 1, 2, 3 consumers."""
+    return limits.registers_for(GROUP * s.consumers + WARP)
 
 
 def objections(s: WgmmaSchedule, p: TileProblem, limits: Limits) -> Iterator[str]:
