@@ -275,8 +275,6 @@ def _producer(
     first_lines     run once: where the pixels start
     step_lines      run once per step: where the step is
     load_a, load_b  the loads of a step. Each work-group of a cluster loads one half of an operand that they share
-    wait_empty      waits until the ring has room
-    announce        tells the stage's barrier of the bytes that come; of a pair, the first one's barrier counts those of both
     """
     shares_a, shares_b = s.multicast == SHARE_A, s.multicast == SHARE_B
     way_a, way_b = ("_pair" if s.multicast == PAIR else "_multicast" * shared for shared in (shares_a, shares_b))
@@ -284,12 +282,7 @@ def _producer(
     to_b = f"to + {s.tile_m * 128}" + (f" + rank * {derived.load_n * 128}" if shares_b else "")
     first_row = f"(first_row + rank * {derived.load_m})" if shares_a else "first_row"
     first_column = f"first_column + rank * {derived.load_n}" if same_columns(s) else "first_column"
-    waits = {
-        "wait_empty": f"gc_mbarrier_wait{'_cluster' if s.multicast else ''}(empty + stage, parity);",
-        "announce": f"if (rank == 0) gc_mbarrier_arrive_expect_tx(full + stage, {2 * derived.stage_bytes});"
-        if s.multicast == PAIR
-        else f"gc_mbarrier_arrive_expect_tx(full + stage, {derived.stage_bytes});",
-    }
+    waits = _waits(s, derived)
     if isinstance(a, SideBySide):
         first = a.depth // derived.tile_k
         near_lines, near = _one_tap(
@@ -333,6 +326,21 @@ def _producer(
         "load_a": _load("im2col_4d", to_a, "map_a", pixel, way_a),
         "load_b": load_b,
         **waits,
+    }
+
+
+def _waits(s: TileSchedule, derived: TileSizes) -> dict[str, str]:
+    """Statements around the loads of a step.
+
+    wait_empty      waits until the ring has room
+    announce        tells the stage's barrier of the bytes that come; of a pair, the first one's barrier counts those of both
+    """
+    announce = f"gc_mbarrier_arrive_expect_tx(full + stage, {derived.stage_bytes});"
+    if s.multicast == PAIR:
+        announce = f"if (rank == 0) gc_mbarrier_arrive_expect_tx(full + stage, {2 * derived.stage_bytes});"
+    return {
+        "wait_empty": f"gc_mbarrier_wait{'_cluster' if s.multicast else ''}(empty + stage, parity);",
+        "announce": announce,
     }
 
 

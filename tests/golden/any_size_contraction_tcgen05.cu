@@ -1,6 +1,6 @@
 // matmul nx40x72
 // problem   batch=2 m=70 n=40 k=72 taps=0 element_bytes=2 out_wide=8 b_known=0 out_bytes=0 out_reads=1  (an example: each run decides its sizes)
-// schedule  tile_m=64 tile_n=32 stages=2 splits=1 overlap=1 multicast=1 tma_store=0
+// schedule  tile_m=64 tile_n=32 stages=2 splits=1 overlap=1 multicast=1 tma_store=0 turns=1
 // engine    contraction/tcgen05
 
 __device__ __forceinline__ int over_size(int a, unsigned int magic, int shift) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpucomp.device.limits import Limits
+from gpucomp.device.limits import PARTS, Limits
 from gpucomp.expr.core import Expr, Var
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Attention, Kernel
@@ -13,7 +13,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.attention.mma.emit import BLOCK, emit_mma_attention
 from gpucomp.kernels_templates.attention.simt import space as simt
-from gpucomp.schedule.space import MAX_GROUPS, PARTS, WARP, Family, Work, can_run, groups_for_registers, remembered
+from gpucomp.schedule.space import MAX_GROUPS, WARP, Family, Work, can_run, groups_for_registers, remembered
 
 CHUNK = 16  # bytes after a row in shared memory, so that eight rows that ldmatrix reads are in different banks
 KEPT_BYTES = 256  # longest row of queries that is kept in registers
