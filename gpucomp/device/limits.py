@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpucomp.device.lockstep import least, most
 from gpucomp.lazy_dataclass import dataclass
 
@@ -53,14 +55,19 @@ class Limits:
         return self.warp == 1
 
     def registers_for(self, threads: int) -> int:
-        """Registers of a work-item if a work-group has ``threads``.
-
-        Each of the four parts of a multiprocessor has a quarter of the register file for its share of the warps, in
-        units of eight: nine warps have as many registers as twelve.
-        """
-        warps = -(-most(1, threads) // self.warp)
-        return least(self.registers, REGISTER_FILE // (-(-warps // PARTS) * PARTS * self.warp) // 8 * 8)
+        """Registers of a work-item if a work-group has ``threads``: see ``register_share``."""
+        return least(self.registers, register_share(most(1, threads)))
 
 
 REGISTER_FILE = 65536  # registers of a CUDA multiprocessor, on every architecture
 PARTS = 4  # partitions of a multiprocessor; each has its own warp scheduler and registers
+EVENLY = PARTS * 32  # threads of one warp in each
+
+
+def register_share(threads: Any) -> Any:
+    """The registers that each of ``threads`` of a work-group can have: a number, or a column of many.
+
+    Each part of a multiprocessor has a quarter of the register file for its share of the warps, in units of eight: nine
+    warps have as many registers as twelve.
+    """
+    return REGISTER_FILE // (-(-threads // EVENLY) * EVENLY) // 8 * 8

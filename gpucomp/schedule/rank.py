@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.device.device import Device
-from gpucomp.device.limits import PARTS, REGISTER_FILE, Limits
+from gpucomp.device.limits import Limits, register_share
 from gpucomp.device.lockstep import array, lockstep
 from gpucomp.errors import ScheduleError
 from gpucomp.kernel import Kernel
@@ -20,7 +20,7 @@ from gpucomp.lazy_dataclass import dataclass
 from gpucomp.schedule import points
 from gpucomp.schedule.analytic import Demand, demand
 from gpucomp.schedule.model import Launch, Terms, predict
-from gpucomp.schedule.space import MOST_REGISTERS, WARP, Family, Schedule, Work
+from gpucomp.schedule.space import MOST_REGISTERS, Family, Schedule, Work
 
 PRESSURE = 240  # registers, by an engine's formula, above which ptxas may spill
 KINDS = ("math", "by_warp", "in_cluster", "least_share")  # fields of ``Work`` that all schedules of an engine share
@@ -65,8 +65,7 @@ class Facts:
         wanted = np.where(work.registers > 0, work.registers, keeps)
         taken = np.minimum(MOST_REGISTERS, wanted)
         # a compiler takes no more than a work-group can have, if what has to be kept fits
-        share = PARTS * WARP
-        most = REGISTER_FILE // (-(-self.numbers["threads"] // share) * share) // 8 * 8
+        most = register_share(self.numbers["threads"])
         taken = np.where(keeps <= most, np.minimum(taken, most), taken)
         # what it does not take for want of room, it need not keep in scalar registers either
         work = dataclasses.replace(work, uniform=np.maximum(0, work.uniform - (wanted - taken)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpucomp.codegen.c.arguments import plain
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.tma import map_of_matrix
-from gpucomp.device.limits import Limits
+from gpucomp.device.limits import Limits, register_share
 from gpucomp.device.lockstep import least, most
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import var
@@ -96,7 +96,7 @@ def panel_sizes(
 
 def launch_registers(s: PanelSchedule, beside: int) -> int:
     """The registers that every thread starts with if one work-group with ``beside`` warps besides its consumers is on a unit."""
-    return int(Limits(registers=255).registers_for(GROUP * s.consumers + beside * WARP))
+    return int(least(255, register_share(GROUP * s.consumers + beside * WARP)))
 
 
 def panel_objections(

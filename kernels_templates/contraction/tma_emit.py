@@ -272,7 +272,8 @@ def _producer(
 ) -> dict[str, Any]:
     """Statements of the producer.
 
-    first_lines     run once: where the pixels start
+    start_lines     run once
+    first_lines     run once per tile: where the pixels start
     step_lines      run once per step: where the step is
     load_a, load_b  the loads of a step. Each work-group of a cluster loads one half of an operand that they share
     """
@@ -291,7 +292,8 @@ def _producer(
         depth = f"(step - {first}) * {derived.tile_k}"
         far_lines, far = _one_tap(a.far, "far", to_a, "map_far", depth, first_row, arguments, way_a)
         return {
-            "first_lines": ["gc_tma_prefetch(&map_far);", *near_lines, *far_lines],
+            "start_lines": ["gc_tma_prefetch(&map_far);"],
+            "first_lines": [*near_lines, *far_lines],
             "step_lines": [],
             "load_a": f"if (step < {first}) {near}\n  else {far}",
             "load_b": _matrix_load(to_b, "map_b", f"step * {derived.tile_k}", first_column, b, way_b),
@@ -300,6 +302,7 @@ def _producer(
     if isinstance(a, Matrix):
         depth = f"step * {derived.tile_k}" if derived.steps > 1 else "0"
         return {
+            "start_lines": [],
             "first_lines": [],
             "step_lines": [],
             "load_a": _matrix_load(to_a, "map_a", depth, first_row.strip("()"), a, way_a),
@@ -321,6 +324,7 @@ def _producer(
     )
     pixel = [channel, "first_w", "first_h", "0" if is_one(a.image[0]) else "first_n", *offsets]
     return {
+        "start_lines": [],
         "first_lines": _first_pixel(a, arguments, first_row, "first"),
         "step_lines": step_lines,
         "load_a": _load("im2col_4d", to_a, "map_a", pixel, way_a),

@@ -781,11 +781,16 @@ __device__ __forceinline__ void gc_tma_store_3d(const gc_tensor_map* map, const 
 __device__ __forceinline__ void gc_tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // At most `pending` of the thread's committed groups are still under way. What the others have stored is then as if the thread
-// itself had written it: completion that is observed implies the fence between the proxies. The .read form would only free
-// shared memory.
+// itself had written it: completion that is observed implies the fence between the proxies.
 template <int pending>
 __device__ __forceinline__ void gc_tma_store_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+// The same, but they may still store what they have read: shared memory is free. A block may not exit before gc_tma_store_wait.
+template <int pending>
+__device__ __forceinline__ void gc_tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
 
 // ---- wgmma ----------------------------------------------------------------------------------------
@@ -1051,7 +1056,7 @@ __device__ __forceinline__ void gc_stmatrix_x4(void* shared_row, unsigned r0, un
 // Of 128 rows, row r is in lane r; of 64 rows it is in lane r / 16 * 32 + r % 16. A warp reaches the 32 lanes from
 // 32 (warp % 4) on.
 // The functions that end in _pair are of the two blocks of a cluster that multiply as one (.cta_group::2). Both allocate and free
-// the same columns, and no other block's functions are used beside them. A thread of the block of rank 0 asks for products: of 256
+// the same columns, and their kernel has no product, commit or allocation of one block. A thread of the block of rank 0 asks for products: of 256
 // rows of `a`, 128 in the shared memory of each, and n rows of `b`, half of them in each. Both tiles lie at the same place in both
 // blocks. The sums of a block's own 128 rows are in its tensor memory, with all n columns.
 

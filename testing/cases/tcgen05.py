@@ -116,6 +116,10 @@ CASES = {
         one_result(matmul(1300, 72, 200, dtype=F16, b_transposed=True)),
         PAIR | {"tma_store": 1, "turns": 4},
     ),
+    "turns of a pair with more stages than steps": (
+        one_result(matmul(900, 40, 72, dtype=F16, b_transposed=True)),
+        PAIR | {"tma_store": 1, "turns": 4, "stages": 6},
+    ),
     "turns of a pair, everything": (
         image((2, 33, 31, 72), 48, (3, 3), stride=2, pad=1, dtype=F16),
         PAIR | {"tile_n": 32, "tma_store": 1, "turns": 2, "overlap": 2, "stages": 4},

@@ -571,6 +571,11 @@ __device__ __forceinline__ void gc_tma_store_wait() {
   gc_runtime_tma_store_wait(pending);
 }
 
+template <int pending>
+__device__ __forceinline__ void gc_tma_store_wait_read() {
+  gc_runtime_tma_store_wait_read(pending);
+}
+
 // ---- wgmma ----------------------------------------------------------------------------------------
 // Sums are poisoned from the call until the wait that covers their group.
 
@@ -737,11 +742,11 @@ __device__ __forceinline__ void gc_tcgen05_bf16_weights(unsigned sums, unsigned 
 
 __device__ __forceinline__ void gc_tcgen05_commit(unsigned long long* barrier) { gc_runtime_tcgen05_commit(barrier); }
 
-__device__ __forceinline__ void gc_tcgen05_commit_pair(unsigned long long* barrier) { gc_runtime_tcgen05_commit_pair(barrier); }
-
 __device__ __forceinline__ void gc_tcgen05_commit_multicast(unsigned long long* barrier, unsigned short ranks) {
   gc_runtime_tcgen05_commit_multicast(barrier, ranks);
 }
+
+__device__ __forceinline__ void gc_tcgen05_commit_pair(unsigned long long* barrier) { gc_runtime_tcgen05_commit_pair(barrier); }
 
 template <int columns>
 __device__ __forceinline__ void gc_tcgen05_load(float* values, unsigned from) {

@@ -93,6 +93,7 @@ struct TmaStore {
   const unsigned char* source;
   GcBox box;
   int group;
+  std::vector<unsigned char> taken;  // what it has read, if that was waited for alone
 };
 
 struct WgmmaCall {
@@ -369,6 +370,10 @@ void end_block(Block& block) {
       for (const TmaLoad& load : barrier.loads)
         if (&other == &block || load.block == &block)
           fail("the block has exited while TMA loads are on their way to it: wait for them");
+  for (const auto& [address, barrier] : block.mbarriers)
+    for (const Commit& commit : barrier.commits)
+      if (commit.block != (int)block.rank)
+        fail("the block has exited while another block's products arrive at its mbarrier: wait for them");
   if (!block.tensor.allocated.empty())
     fail("the block has exited with %u columns of tensor memory allocated: gc_tcgen05_free",
          block.tensor.allocated.front().count);
@@ -1548,12 +1553,31 @@ void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox 
   });
   __tsan_func_exit();
   watch_store(source, box_bytes(*map), __builtin_return_address(0));
-  running->stores.push_back({*map, source, box, running->store_groups});
+  running->stores.push_back({*map, source, box, running->store_groups, {}});
 }
 
 void gc_runtime_tma_store_commit() { ++running->store_groups; }
 
+// Takes what the thread's stores read, which is then no longer looked at.
+void gc_runtime_tma_store_wait_read(int pending) {
+  Thread& self = *running;
+  yield();  // others must not have written there meanwhile
+  __tsan_func_entry(__builtin_return_address(0));
+  for (TmaStore& store : self.stores) {
+    if (store.group >= self.store_groups - pending || !store.taken.empty()) continue;
+    const size_t at = (size_t)(store.source - self.block->dynamic_shared);
+    __tsan_read_range(const_cast<unsigned char*>(store.source), box_bytes(store.map));
+    store.taken.resize(box_bytes(store.map));
+    for_each_element(store.map, store.box, [&](unsigned char* to, size_t byte) {
+      if (to) memcpy(&store.taken[byte], self.block->async_view.data() + swizzled(at + byte, store.map.swizzle), store.map.element_bytes);
+    });
+  }
+  __tsan_func_exit();
+  __tsan_acquire(&self.block->stored_sync);
+}
+
 void gc_runtime_tma_store_wait(int pending) {
+  gc_runtime_tma_store_wait_read(pending);
   Thread& self = *running;
   std::vector<TmaStore> open;
   __tsan_func_entry(__builtin_return_address(0));
@@ -1562,17 +1586,13 @@ void gc_runtime_tma_store_wait(int pending) {
       open.push_back(store);
       continue;
     }
-    const size_t at = (size_t)(store.source - self.block->dynamic_shared);
-    __tsan_read_range(const_cast<unsigned char*>(store.source), box_bytes(store.map));
     for_each_element(store.map, store.box, [&](unsigned char* to, size_t byte) {
       if (!to) return;
-      const size_t from = swizzled(at + byte, store.map.swizzle);
       __tsan_write_range(to, store.map.element_bytes);
-      deposit(to, self.block->async_view.data() + from, store.map.element_bytes);
+      deposit(to, &store.taken[byte], store.map.element_bytes);
     });
   }
   __tsan_func_exit();
-  __tsan_acquire(&self.block->stored_sync);
   self.stores.swap(open);
 }
 

@@ -86,6 +86,7 @@ void gc_runtime_tma_load_multicast(void* shared_dst, const GcTensorMap* map, uns
 void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox box);
 void gc_runtime_tma_store_commit();
 void gc_runtime_tma_store_wait(int pending);
+void gc_runtime_tma_store_wait_read(int pending);
 
 void gc_runtime_wgmma_fence();
 // `first`: the sums that `acc` has are not read.

@@ -80,6 +80,19 @@ SOURCES = {
     "cluster without the last wait": (broken(HOPPER, replace="gc_cluster_sync();", occurrence=1), "k_cluster"),
     "stmatrix": (HOPPER, "k_stmatrix"),
     "store 3d": (HOPPER, "k_store_3d"),
+    "store twice": (HOPPER, "k_store_twice"),
+    "store twice without a wait": (
+        broken(HOPPER, replace="  if (threadIdx.x == 0) gc_tma_store_wait<0>();"),
+        "k_store_twice",
+    ),
+    "store twice by lanes that do not meet": (
+        broken(
+            HOPPER,
+            replace="    }\n    gc_syncwarp();\n  }\n  if (threadIdx.x == 0) gc_tma",
+            by="    }\n  }\n  if (threadIdx.x == 0) gc_tma",
+        ),
+        "k_store_twice",
+    ),
     "named barrier": (HOPPER, "k_named_barrier"),
     "named barrier that is missing": (
         broken(HOPPER, replace="gc_named_barrier(3, 64);", occurrence=1),
@@ -143,6 +156,9 @@ WATCHED = (
     "read back after one thread's fence",
     "read back after one fence for all",
     "read back of what is written over",
+    "store twice",
+    "store twice without a wait",
+    "store twice by lanes that do not meet",
     "named barrier",
     "named barrier that is missing",
     "wgmma",
@@ -595,6 +611,24 @@ def test_a_store_takes_what_was_fenced_and_is_waited_for():
     assert np.isnan(y).all()
     with pytest.raises(CudaOnCpuError, match="exits while a TMA store reads its shared memory"):
         compiled("store without a wait").run((1,), (32,), [x, Mapped(spec, y)], dynamic_shared=1024)
+
+
+@pytest.mark.parametrize("sanitizer", [None, "thread"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_memory_is_written_again_when_a_store_has_read_it(order, sanitizer):
+    x, y = np.random.default_rng(6).standard_normal((8, 32), "f4"), np.zeros((16, 32), np.float32)
+    spec = TensorMap(0, "f32", (32, 16), (128,), (32, 8))
+
+    def run(name):
+        compiled(name, sanitizer).run((1,), (32,), [x, Mapped(spec, y)], dynamic_shared=1024, order=order)
+
+    run("store twice")
+    np.testing.assert_array_equal(y, np.concatenate([3 * x, 5 * x]))
+    with pytest.raises(CudaOnCpuError, match="exits while a TMA store"):
+        run("store twice without a wait")
+    if sanitizer:
+        with pytest.raises(RaceError, match="by the async proxy"):
+            run("store twice by lanes that do not meet")
 
 
 @pytest.mark.parametrize("order", ORDERS)

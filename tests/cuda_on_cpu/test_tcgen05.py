@@ -19,6 +19,7 @@ KERNELS = (
     "k_tcgen05_types",
     "k_tcgen05_pair",
     "k_tcgen05_as_one",
+    "k_tcgen05_as_one_types",
     "k_tcgen05_weights",
     "k_tcgen05_weights_bf16",
     "k_tcgen05_instruction",
@@ -276,7 +277,7 @@ OF_TWO = {
     ),
     "a stage that is loaded again too early": (
         {"replace": "gc_mbarrier_wait_cluster(empty, (step & 1) ^ 1);"},
-        "changed in shared memory before the product|is on its way still|exited while TMA loads|have arrived already",
+        "changed in shared memory before the product|is on its way still|exited while TMA loads|have arrived already|deadlock",
     ),
     "a wait of the block for the cluster": (
         {"replace": "gc_mbarrier_wait_cluster(done, 0)", "by": "gc_mbarrier_wait(done, 0)"},
@@ -419,9 +420,44 @@ def test_two_blocks_multiply_as_one(order, sanitizer):
     as_one(compiled("", sanitizer)["k_tcgen05_as_one"], order)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_two_blocks_multiply_other_types_and_load_images_and_batches(order):
+    rng = np.random.default_rng(5)
+    a, b = (
+        rng.standard_normal((256, 64)).astype(ml_dtypes.bfloat16),
+        rng.standard_normal((2, 32, 64)).astype(ml_dtypes.bfloat16),
+    )
+    words = rng.standard_normal((256, 32)).astype(np.float32), rng.standard_normal((32, 32)).astype(np.float32)
+    image = a.reshape(1, 16, 16, 64)
+    described = TensorMap(
+        0,
+        "bf16",
+        image.shape[::-1],
+        image.strides[2::-1],
+        channels=64,
+        pixels=128,
+        lower=(0, 0),
+        upper=(0, 0),
+        swizzle=128,
+    )
+    batch = TensorMap(1, "bf16", b.shape[::-1], b.strides[1::-1], (64, 16, 1), swizzle=128)
+    y = np.zeros((2, 256, 32), np.float32)
+    maps = [
+        Mapped(described, image),
+        Mapped(batch, b),
+        mapped(words[0], 128, "tf32", 2),
+        mapped(words[1], 16, "tf32", 3),
+    ]
+
+    compiled()["k_tcgen05_as_one_types"].run((2,), (128,), [*maps, y], order=order, dynamic_shared=36864 + 24)
+
+    check(y[0], a, b[1])
+    check(y[1], *map(to_tf32, words))
+
+
 @functools.cache
 def mistaken_pairs() -> dict[str, CudaOnCpu]:
-    start, end = TCGEN05.index("// y[256, 48]"), TCGEN05.index("// what the descriptor")
+    start, end = TCGEN05.index("// y[256, 48]"), TCGEN05.index("// y[2, 256, 32]")
     texts = [TCGEN05[:start] + broken(TCGEN05[start:end], **change) + TCGEN05[end:] for change, _ in OF_TWO.values()]
     built = compile_many([(text, "k_tcgen05_as_one") for text in texts])
     return dict(zip(OF_TWO, built, strict=True))

@@ -155,8 +155,21 @@ MISTAKES = {
     "the end of the other turn": ("turns", {"replace": "done + turn % 2, turn / 2", "by": "done, turn"}),
     "tiles of another work-group": ("turns", {"replace": "tile += 6", "by": "tile += 5", "occurrence": 2}),
     "a tile too few": ("turns", {"replace": "tile < 18", "by": "tile < 17", "occurrence": 2}),
-    "stages that are not told of before the last tile": ("turns of a pair", {"replace": "tile + 10 < 36 || "}),
-    "a result over one that is stored": ("turns", {"replace": "if (turn > 0) gc_named_barrier(1, 128);"}),
+    "stages that are not told of before the last tile": ("turns of a pair", {"replace": ") * 4;", "by": ") * 4 - 1;"}),
+    "a result over one that is read": ("turns", {"replace": "gc_tma_store_wait_read<0>();"}),
+    "an end before the result is stored": ("turns", {"replace": "if (id % 128 == 0) gc_tma_store_wait<0>();"}),
+    "an arrival that no load waits for": (
+        "b for two",
+        {"replace": "if (step < 3) gc_tcgen05_commit", "by": "gc_tcgen05_commit"},
+    ),
+    "a pair's arrival that no load waits for": (
+        "a pair",
+        {"replace": "if (step < 2) gc_tcgen05_commit", "by": "gc_tcgen05_commit"},
+    ),
+    "an arrival of the last turn that no load waits for": (
+        "turns of a pair",
+        {"replace": "if (--more >= 2) gc_tcgen05_commit", "by": "gc_tcgen05_commit"},
+    ),
     "a pair's sums that the other one has not taken": (
         "turns of a pair",
         {"replace": "gc_mbarrier_init(left + i, 2)", "by": "gc_mbarrier_init(left + i, 1)"},

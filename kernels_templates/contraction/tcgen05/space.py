@@ -47,14 +47,18 @@ PRODUCT_M = 128  # most rows of one product, and rows that a warpgroup stores
 MOST_CHUNK = 64  # columns that are loaded at once from tensor memory by one warpgroup; half of them by each of two
 TENSOR_COLUMNS = 512  # of a multiprocessor
 DONE_BYTES = 16  # the barrier of all products, and the address in tensor memory
+UNIT_SHARED_BYTES, GROUP_SHARED_BYTES = (
+    228 << 10,
+    1 << 10,
+)  # of a multiprocessor; of these the system's, for a work-group
 TURN_BYTES = 40  # the same of two tiles, with barriers at which their sums have been taken
 TURN_REGISTERS = 16  # what the loop over tiles keeps
 TURNS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 class Tcgen05Schedule(Tunables):
-    tile_m: int = tunable((64, 128, 256), "rows of the result per work-group")
-    tile_n: int = tunable(COLUMNS, "columns of the result per work-group")
+    tile_m: int = tunable((64, 128, 256), "rows of a tile of the result")
+    tile_n: int = tunable(COLUMNS, "columns of a tile of the result")
     stages: int = tunable((2, 3, 4, 5, 6, 7, 8, 10, 12), "tiles of both operands that are loaded ahead")
     splits: int = tunable(SPLITS, "work-groups, of one cluster, that share the depth of a tile")
     overlap: int = tunable((0, 1, 2), "1: starts before the previous launch ends; 2: and loads tiles of a constant b")
@@ -73,6 +77,7 @@ class Tcgen05Sizes(TileSizes):
     product_columns: int  # columns of tensor memory from one product to the next
     buffer: int  # columns of tensor memory from one tile to the next
     groups: int  # work-groups
+    each: int  # most tiles of a work-group
     tensor_columns: int  # columns of tensor memory that the work-group allocates
     blocks: int  # 16 rows each of a warp: those that it stores
     chunk: int  # columns that are loaded at once from tensor memory
@@ -98,7 +103,12 @@ def derive(s: Tcgen05Schedule, p: TileProblem) -> Tcgen05Sizes:
     product_m = s.tile_m // products
     columns = power_of_two(s.tile_n)
     several, together = s.turns > 1, 2 if s.multicast else 1
+    tensor_columns = most(32, columns * products * (1 + several))
     sizes = tile_sizes(s, p, products, TURN_BYTES if several else DONE_BYTES, apart=several)
+    groups = -(-sizes["tiles"] // (together * s.turns)) * together
+    # no more work-groups on a multiprocessor than have tensor memory there: others would wait for it
+    alone = UNIT_SHARED_BYTES // (TENSOR_COLUMNS // tensor_columns + 1) - GROUP_SHARED_BYTES + 1
+    sizes["shared"] = most(sizes["shared"], alone)
     return Tcgen05Sizes(
         threads=GROUP * products + 2 * WARP,
         consumers=products,
@@ -106,8 +116,9 @@ def derive(s: Tcgen05Schedule, p: TileProblem) -> Tcgen05Sizes:
         product_m=product_m,
         product_columns=columns,
         buffer=columns * products,
-        tensor_columns=most(32, columns * products * (1 + several)),
-        groups=-(-sizes["tiles"] // (together * s.turns)) * together,
+        tensor_columns=tensor_columns,
+        groups=groups,
+        each=-(-sizes["tiles"] // groups),
         blocks=product_m // 64,
         chunk=math.gcd(s.tile_n, MOST_CHUNK // products),
         **sizes,
@@ -171,6 +182,7 @@ TMA_STORE_SHARE = {True: 12, False: 24}  # the same with tma_store, by whether e
 TRIP_INSTRUCTIONS = 48  # per stage: waits, descriptors, products, arrivals, loads
 OUT_INSTRUCTIONS = 3  # per sum; one less if TMA stores it
 TRIP_CYCLES = 16  # between the products of two stages
+STORED_CYCLES = 1000  # latencies from the end of a tile's products until its sums are left, and their memory is read
 
 
 def multiplied(s: Tcgen05Schedule) -> int:
@@ -198,31 +210,39 @@ def cycles(s: Tcgen05Schedule, p: TileProblem, limits: Limits) -> float:
     added = CLUSTER_CYCLES + s.tile_m * s.tile_n / STORE_SHARE if s.splits > 1 else PAIR_CYCLES * (s.multicast > 0)
     tail = tail_cycles(GROUP * d.consumers, s.tile_m // s.splits, d.tiles_n, p)
     step = max(multiply, read, load) + late
-    others = (s.turns - 1) * max(d.steps_per_split * step, store)  # one is stored while the next is multiplied
-    return tail + waves * (START_CYCLES + d.steps_per_split * step + others + store + added)
+    tile = d.steps_per_split * step + waiting(s, p, d)
+    return tail + waves * (START_CYCLES + d.each * tile + store + added)
+
+
+def waiting(s: Tcgen05Schedule, p: TileProblem, d: Tcgen05Sizes) -> float:
+    """Cycles of a tile in which the matrix unit waits for the sums of the tile but one before to be taken and stored."""
+    if s.turns == 1:
+        return 0.0
+    stored = STORED_CYCLES + s.tile_m * s.tile_n / TMA_STORE_SHARE[p.out_reads > 0]
+    return most(0.0, stored - d.steps_per_split * multiplied(s) / MULTIPLIER_SHARE)
 
 
 def work(s: Tcgen05Schedule, p: TileProblem) -> Work:
     """The work of a work-group, for the analytic model."""
     d = derive(s, p)
-    out_bytes = s.tile_m * s.tile_n * (p.out_bytes or 4)  # of the last tile: the others are stored meanwhile
-    steps = d.steps_per_split * s.turns
+    tile_bytes = s.tile_m * s.tile_n * (p.out_bytes or 4)
+    steps = d.steps_per_split * d.each
     # sums that pass through shared memory before they are stored
-    staged = out_bytes if s.tma_store else 4 * s.tile_m * s.tile_n
+    staged = tile_bytes if s.tma_store else 4 * s.tile_m * s.tile_n
     sums = d.blocks * s.tile_n // 2 * (OUT_INSTRUCTIONS - s.tma_store)
     return Work(
         macs=multiplied(s) * d.tile_k * steps,
-        cache_bytes=DEPTH_BYTES * (d.load_m + d.load_n) * steps + (s.turns - 1) * out_bytes,
+        cache_bytes=DEPTH_BYTES * (d.load_m + d.load_n) * steps + (d.each - 1) * tile_bytes,
         steps=steps,
         math={2: "f16", 4: "tf32"}[p.element_bytes],
-        out_bytes=out_bytes / s.splits,
+        out_bytes=tile_bytes / s.splits,  # the last tile's: those before it are stored while others are multiplied
         ahead=s.stages,
-        shared_traffic=steps * (read_bytes(s, d) + d.stage_bytes) + 2 * staged * s.turns,
+        shared_traffic=steps * (read_bytes(s, d) + d.stage_bytes) + 2 * staged * d.each,
         shared_bytes=d.shared,
         registers=registers(s, p),
-        instructions=steps * TRIP_INSTRUCTIONS + 4 * d.consumers * sums * s.turns,
+        instructions=steps * TRIP_INSTRUCTIONS + 4 * d.consumers * sums * d.each,
         chains=s.tile_m // 64 * s.tile_n // 8,
-        step_cycles=TRIP_CYCLES,
+        step_cycles=TRIP_CYCLES + waiting(s, p, d) / d.steps_per_split,
         start_cycles=START_CYCLES / 2 + PAIR_CYCLES * (s.multicast > 0),
         early_cycles=START_CYCLES / 2,
         overlaps=1.0 * (s.overlap > 0),
@@ -269,8 +289,12 @@ def _tiles(smallest: Tcgen05Schedule, p: TileProblem, limits: Limits) -> Iterato
     for tile_m, tile_n, store in itertools.product((64, 128, 256), COLUMNS, (0, 1)):
         tile = smallest.replace(tile_m=tile_m, tile_n=tile_n, tma_store=store)
         yield from (tile.replace(splits=splits) for splits in SPLITS)
-        if -(-p.m // tile_m) * -(-p.n // tile_n) * p.batch > limits.units:
+        tiles = -(-p.m // tile_m) * -(-p.n // tile_n) * p.batch
+        if tiles > limits.units:
             yield from (tile.replace(multicast=way) for way in (1, 2, PAIR))
+            wave = next((turns for turns in TURNS if tiles <= turns * limits.units), 1)
+            if store and wave > 1:
+                yield from (tile.replace(multicast=way, turns=wave) for way in (0, PAIR))
 
 
 def _staged(s: Tcgen05Schedule, p: TileProblem, limits: Limits) -> Tcgen05Schedule | None:

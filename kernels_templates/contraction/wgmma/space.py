@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.limits import Limits, register_share
 from gpucomp.device.lockstep import least, most
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.matrix import DEPTH_BYTES
@@ -193,7 +193,7 @@ def work(s: WgmmaSchedule, p: TileProblem) -> Work:
         shared_traffic=d.steps_per_split * (DEPTH_BYTES * (s.tile_m + s.tile_m // 64 * s.tile_n) + d.stage_bytes)
         + 2 * staged,
         shared_bytes=d.shared,
-        registers=least(registers(s, p), REGISTER_FILE // d.threads // 8 * 8),  # setmaxnreg redistributes them
+        registers=least(registers(s, p), register_share(d.threads)),  # setmaxnreg redistributes them
         instructions=4 * s.consumers * (d.steps_per_split * TRIP_INSTRUCTIONS + sums),
         chains=d.blocks * s.tile_n // 8,
         step_cycles=TRIP_CYCLES,

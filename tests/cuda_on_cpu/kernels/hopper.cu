@@ -77,6 +77,23 @@ extern "C" __global__ void __launch_bounds__(32) k_store(const float* x, const _
   }
 }
 
+// y = 3 x, and below it 5 x, by one tile of 8 x 32 floats, out by TMA: it is written again when TMA has read it.
+extern "C" __global__ void __launch_bounds__(32) k_store_twice(const float* x, const __grid_constant__ gc_tensor_map map) {
+  float* const tile = reinterpret_cast<float*>(gc_swizzled_shared());
+  for (int turn = 0; turn < 2; ++turn) {
+    for (int i = threadIdx.x; i < 256; i += 32) tile[i] = (3.0f + 2.0f * turn) * x[i];
+    gc_fence_proxy_async();
+    gc_syncwarp();
+    if (threadIdx.x == 0) {
+      gc_tma_store_2d(&map, tile, 0, 8 * turn);
+      gc_tma_store_commit();
+      gc_tma_store_wait_read<0>();
+    }
+    gc_syncwarp();
+  }
+  if (threadIdx.x == 0) gc_tma_store_wait<0>();
+}
+
 // y = 3 x by a tile of 2 x 4 x 32 floats, out by TMA.
 extern "C" __global__ void __launch_bounds__(32) k_store_3d(const float* x, const __grid_constant__ gc_tensor_map map) {
   float* const tile = reinterpret_cast<float*>(gc_swizzled_shared());

@@ -217,6 +217,62 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128)
   gc_cluster_sync();
 }
 
+// y[2, 256, 32] = a[256, 128 bytes] b[32, 128 bytes]^T of bf16, where `a` are pixels of an image of 16 x 16 and `b` is the second
+// matrix of a batch; and of tf32. Two blocks multiply as one
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128) k_tcgen05_as_one_types(
+    const __grid_constant__ gc_tensor_map pixels, const __grid_constant__ gc_tensor_map b_bf16,
+    const __grid_constant__ gc_tensor_map a_tf32, const __grid_constant__ gc_tensor_map b_tf32, float* y) {
+  unsigned char* const tiles = gc_swizzled_shared();
+  unsigned long long* const full = reinterpret_cast<unsigned long long*>(tiles + 36864);
+  unsigned long long* const done = full + 1;
+  unsigned* const allocated = reinterpret_cast<unsigned*>(full + 2);
+  const int rank = (int)gc_cluster_rank();
+  if (threadIdx.x == 0) {
+    gc_mbarrier_init(full, 1);
+    gc_mbarrier_init(done, 1);
+    gc_fence_barrier_init();
+  }
+  gc_cluster_sync();
+  if (threadIdx.x / 32 == 1) gc_tcgen05_alloc_pair(allocated, 64);
+  gc_tcgen05_fence_before();
+  gc_cluster_sync();
+  gc_tcgen05_fence_after();
+  const unsigned sums = *allocated;
+  if (threadIdx.x == 0) {
+    if (rank == 0) gc_mbarrier_arrive_expect_tx(full, 73728);
+    gc_tma_load_im2col_4d_pair(tiles, &pixels, full, 0, 0, rank * 8, 0, 0, 0);
+    gc_tma_load_3d_pair(tiles + 16384, &b_bf16, full, 0, rank * 16, 1);
+    gc_tma_load_2d_pair(tiles + 18432, &a_tf32, full, 0, rank * 128);
+    gc_tma_load_2d_pair(tiles + 34816, &b_tf32, full, 0, rank * 16);
+    if (rank == 0) {
+      gc_mbarrier_wait(full, 0);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        gc_tcgen05_bf16_pair<32>(sums, gc_tcgen05_operand(tiles) + 2 * k, gc_tcgen05_operand(tiles + 16384) + 2 * k, k > 0);
+        gc_tcgen05_tf32_pair<32>(sums + 32, gc_tcgen05_operand(tiles + 18432) + 2 * k,
+                                 gc_tcgen05_operand(tiles + 34816) + 2 * k, k > 0);
+      }
+      gc_tcgen05_commit_pair(done);
+    }
+  }
+  __syncthreads();
+  gc_mbarrier_wait_cluster(done, 0);
+  gc_tcgen05_fence_after();
+  const int row = rank * 128 + threadIdx.x / 32 * 32 + threadIdx.x % 32;
+  for (int type = 0; type < 2; ++type) {
+    float part[32];
+    gc_tcgen05_load_row<32>(part, sums + type * 32 + (threadIdx.x / 32 << 21));
+    gc_tcgen05_wait_row<32>(part);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) y[(type * 256 + row) * 32 + i] = part[i];
+  }
+  gc_tcgen05_fence_before();
+  gc_cluster_sync();
+  gc_tcgen05_fence_after();
+  if (threadIdx.x / 32 == 1) gc_tcgen05_free_pair(sums, 64);
+  gc_cluster_sync();
+}
+
 // what the descriptor of an instruction is: y[i] of m, n, format
 extern "C" __global__ void k_tcgen05_instruction(unsigned* y) {
   y[0] = gc_tcgen05_instruction(0, 128, 256);
