@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from gpucomp.device.lockstep import least, most
 from gpucomp.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Count = TypeVar("Count", int, "np.ndarray")
 
 HEAD_LIMIT = 256  # widest head: attention engines keep a whole row of it in registers or shared memory
 
@@ -64,7 +69,7 @@ PARTS = 4  # partitions of a multiprocessor; each has its own warp scheduler and
 EVENLY = PARTS * 32  # threads of one warp in each
 
 
-def register_share(threads: Any) -> Any:
+def register_share(threads: Count) -> Count:
     """The registers that each of ``threads`` of a work-group can have: a number, or a column of many.
 
     Each part of a multiprocessor has a quarter of the register file for its share of the warps, in units of eight: nine

@@ -100,7 +100,7 @@ def emit_tiles(
         "programmatic": bool(s.overlap),
         "instruction": instruction,
         "acc_type": printer.dialect.value_type(body.acc.dtype),
-        "turns": 1,
+        "start_lines": [] if far is None else ["gc_tma_prefetch(&map_far);"],
         "pair_type": "int2" if body.acc.dtype is I32 else "float2",
         "index": printer.dialect.index_type(highest(p.m + 2 * s.tile_m, p.n + 2 * s.tile_n, p.batch) + 1),
         **_tile(s, p, derived),
@@ -139,6 +139,7 @@ def _work_group(s: TileSchedule, derived: TileSizes, held: Sums) -> dict[str, An
     stores_meet = f"gc_named_barrier({'2 + id / 128' if several else '2'}, 128)"
     return {
         "pair": pair,
+        "turns": 1,  # of engines that compute more than one tile, their own number
         "workers": workers,
         "consumers": held.consumers,
         "chunk": held.chunk,
@@ -272,7 +273,6 @@ def _producer(
 ) -> dict[str, Any]:
     """Statements of the producer.
 
-    start_lines     run once
     first_lines     run once per tile: where the pixels start
     step_lines      run once per step: where the step is
     load_a, load_b  the loads of a step. Each work-group of a cluster loads one half of an operand that they share
@@ -292,7 +292,6 @@ def _producer(
         depth = f"(step - {first}) * {derived.tile_k}"
         far_lines, far = _one_tap(a.far, "far", to_a, "map_far", depth, first_row, arguments, way_a)
         return {
-            "start_lines": ["gc_tma_prefetch(&map_far);"],
             "first_lines": [*near_lines, *far_lines],
             "step_lines": [],
             "load_a": f"if (step < {first}) {near}\n  else {far}",
@@ -302,7 +301,6 @@ def _producer(
     if isinstance(a, Matrix):
         depth = f"step * {derived.tile_k}" if derived.steps > 1 else "0"
         return {
-            "start_lines": [],
             "first_lines": [],
             "step_lines": [],
             "load_a": _matrix_load(to_a, "map_a", depth, first_row.strip("()"), a, way_a),
@@ -324,7 +322,6 @@ def _producer(
     )
     pixel = [channel, "first_w", "first_h", "0" if is_one(a.image[0]) else "first_n", *offsets]
     return {
-        "start_lines": [],
         "first_lines": _first_pixel(a, arguments, first_row, "first"),
         "step_lines": step_lines,
         "load_a": _load("im2col_4d", to_a, "map_a", pixel, way_a),

@@ -146,7 +146,8 @@ def test_a_vector_wider_than_the_innermost_axis_divides_cannot_run():
 
 
 @pytest.mark.parametrize(
-    ("threads", "registers"), [(1, 255), (256, 255), (257, 168), (384, 168), (512, 128), (513, 96), (768, 80), (1024, 64)]
+    ("threads", "registers"),
+    [(1, 255), (256, 255), (257, 168), (384, 168), (512, 128), (513, 96), (768, 80), (1024, 64)],
 )
 def test_work_items_of_a_group_share_one_register_file(threads, registers):
     assert Limits(registers=255).registers_for(threads) == registers
