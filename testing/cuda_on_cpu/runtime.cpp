@@ -1558,26 +1558,45 @@ void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox 
 
 void gc_runtime_tma_store_commit() { ++running->store_groups; }
 
-// Takes what the thread's stores read, which is then no longer looked at.
-void gc_runtime_tma_store_wait_read(int pending) {
+// What a store reads, as the async proxy sees it.
+static std::vector<unsigned char> read_by(const TmaStore& store) {
+  const Block& block = *running->block;
+  const size_t at = (size_t)(store.source - block.dynamic_shared);
+  std::vector<unsigned char> found(box_bytes(store.map));
+  for_each_element(store.map, store.box, [&](unsigned char* to, size_t byte) {
+    if (to) memcpy(&found[byte], block.async_view.data() + swizzled(at + byte, store.map.swizzle), store.map.element_bytes);
+  });
+  return found;
+}
+
+// What the thread's stores read is taken, and then no longer looked at.
+static void take_stored(int pending, void* caller) {
   Thread& self = *running;
-  yield();  // others must not have written there meanwhile
-  __tsan_func_entry(__builtin_return_address(0));
+  __tsan_func_entry(caller);
   for (TmaStore& store : self.stores) {
     if (store.group >= self.store_groups - pending || !store.taken.empty()) continue;
-    const size_t at = (size_t)(store.source - self.block->dynamic_shared);
     __tsan_read_range(const_cast<unsigned char*>(store.source), box_bytes(store.map));
-    store.taken.resize(box_bytes(store.map));
-    for_each_element(store.map, store.box, [&](unsigned char* to, size_t byte) {
-      if (to) memcpy(&store.taken[byte], self.block->async_view.data() + swizzled(at + byte, store.map.swizzle), store.map.element_bytes);
-    });
+    store.taken = read_by(store);
   }
   __tsan_func_exit();
   __tsan_acquire(&self.block->stored_sync);
 }
 
+void gc_runtime_tma_store_wait_read(int pending) {
+  const auto read = [pending] {
+    std::vector<std::vector<unsigned char>> found;
+    for (const TmaStore& store : running->stores)
+      if (store.group < running->store_groups - pending && store.taken.empty()) found.push_back(read_by(store));
+    return found;
+  };
+  const auto before = read();
+  yield();
+  if (read() != before) fail("gc_tma_store_wait_read: what a TMA store reads has been written meanwhile");
+  take_stored(pending, __builtin_return_address(0));
+}
+
 void gc_runtime_tma_store_wait(int pending) {
-  gc_runtime_tma_store_wait_read(pending);
+  take_stored(pending, __builtin_return_address(0));
   Thread& self = *running;
   std::vector<TmaStore> open;
   __tsan_func_entry(__builtin_return_address(0));
