@@ -156,7 +156,6 @@ MISTAKES = {
     "tiles of another work-group": ("turns", {"replace": "tile += 6", "by": "tile += 5", "occurrence": 2}),
     "a tile too few": ("turns", {"replace": "tile < 18", "by": "tile < 17", "occurrence": 2}),
     "stages that are not told of before the last tile": ("turns of a pair", {"replace": ") * 4;", "by": ") * 4 - 1;"}),
-    "a result over one that is stored": ("turns", {"replace": "if (turn > 0) gc_named_barrier(1, 128);"}),
     "a result over one that is read": ("turns", {"replace": "gc_tma_store_wait_read<0>();"}),
     "an end before the result is stored": ("turns", {"replace": "if (id % 128 == 0) gc_tma_store_wait<0>();"}),
     "an arrival that no load waits for": (
