@@ -730,12 +730,13 @@ __device__ __forceinline__ void gc_tma_load_im2col_4d_multicast(void* shared_dst
       : "memory");
 }
 
+#define GC_FIRST_OF_PAIR "{\n.reg .u32 first;\nmapa.shared::cluster.u32 first, %2, 0;\n"
+
 // The same to this block, of a pair of which tcgen05 multiplies as of one (sm_100): the barrier at the same place in the block of
 // rank 0 counts the bytes. PTX ISA, .cta_group::2 of cp.async.bulk.tensor; CUTLASS, SM100_TMA_2SM_LOAD.
 __device__ __forceinline__ void gc_tma_load_2d_pair(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y) {
   asm volatile(
-      "{\n.reg .u32 first;\n"
-      "mapa.shared::cluster.u32 first, %2, 0;\n"
+      GC_FIRST_OF_PAIR
       "cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
       "[first];\n}" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
       "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(x), "r"(y)
@@ -745,8 +746,7 @@ __device__ __forceinline__ void gc_tma_load_2d_pair(void* shared_dst, const gc_t
 __device__ __forceinline__ void gc_tma_load_3d_pair(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y,
                             int z) {
   asm volatile(
-      "{\n.reg .u32 first;\n"
-      "mapa.shared::cluster.u32 first, %2, 0;\n"
+      GC_FIRST_OF_PAIR
       "cp.async.bulk.tensor.3d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
       "%5}], [first];\n}" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
       "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(x), "r"(y), "r"(z)
@@ -756,14 +756,15 @@ __device__ __forceinline__ void gc_tma_load_3d_pair(void* shared_dst, const gc_t
 __device__ __forceinline__ void gc_tma_load_im2col_4d_pair(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier,
                                    int channel, int w, int h, int n, unsigned short offset_w, unsigned short offset_h) {
   asm volatile(
-      "{\n.reg .u32 first;\n"
-      "mapa.shared::cluster.u32 first, %2, 0;\n"
+      GC_FIRST_OF_PAIR
       "cp.async.bulk.tensor.4d.cta_group::2.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
       "%4, %5, %6}], [first], {%7, %8};\n}" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
       "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(channel), "r"(w), "r"(h), "r"(n),
       "h"(offset_w), "h"(offset_h)
       : "memory");
 }
+
+#undef GC_FIRST_OF_PAIR
 
 // The way back; elements outside of the tensor are left out. Shared memory is read until the group is waited for.
 __device__ __forceinline__ void gc_tma_store_2d(const gc_tensor_map* map, const void* shared_src, int x, int y) {
@@ -1056,28 +1057,25 @@ __device__ __forceinline__ void gc_stmatrix_x4(void* shared_row, unsigned r0, un
 // Of 128 rows, row r is in lane r; of 64 rows it is in lane r / 16 * 32 + r % 16. A warp reaches the 32 lanes from
 // 32 (warp % 4) on.
 // The functions that end in _pair are of the two blocks of a cluster that multiply as one (.cta_group::2). Both allocate and free
-// the same columns, and their kernel has no product, commit or allocation of one block. A thread of the block of rank 0 asks for products: of 256
-// rows of `a`, 128 in the shared memory of each, and n rows of `b`, half of them in each. Both tiles lie at the same place in both
-// blocks. The sums of a block's own 128 rows are in its tensor memory, with all n columns.
+// the same columns, and their kernel has no product, commit or allocation of one block. A thread of the block of rank 0 asks for
+// products: of 256 rows of `a`, 128 in the shared memory of each, and n rows of `b`, half of them in each. Both tiles lie at the
+// same place in both blocks. The sums of a block's own 128 rows are in its tensor memory, with all n columns.
+
+#define GC_TCGEN05_ALLOC(blocks)                                                                                 \
+  asm volatile("tcgen05.alloc.cta_group::" blocks ".sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(               \
+                   (unsigned)__cvta_generic_to_shared(shared_address)),                                          \
+               "r"(columns)                                                                                      \
+               : "memory");                                                                                      \
+  asm volatile("tcgen05.relinquish_alloc_permit.cta_group::" blocks ".sync.aligned;" ::: "memory")
 
 // All threads of one warp: `columns`, a power of two from 32 to 512, for the block, whose address is written to shared memory.
 // Waits until the multiprocessor has as many. A block allocates once.
-__device__ __forceinline__ void gc_tcgen05_alloc(unsigned* shared_address, unsigned columns) {
-  asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(
-                   (unsigned)__cvta_generic_to_shared(shared_address)),
-               "r"(columns)
-               : "memory");
-  asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory");
-}
+__device__ __forceinline__ void gc_tcgen05_alloc(unsigned* shared_address, unsigned columns) { GC_TCGEN05_ALLOC("1"); }
 
 // The same of one warp in each block, with the same address, when both run: after gc_cluster_sync.
-__device__ __forceinline__ void gc_tcgen05_alloc_pair(unsigned* shared_address, unsigned columns) {
-  asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(
-                   (unsigned)__cvta_generic_to_shared(shared_address)),
-               "r"(columns)
-               : "memory");
-  asm volatile("tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;" ::: "memory");
-}
+__device__ __forceinline__ void gc_tcgen05_alloc_pair(unsigned* shared_address, unsigned columns) { GC_TCGEN05_ALLOC("2"); }
+
+#undef GC_TCGEN05_ALLOC
 
 // All threads of one warp, after all loads. A block may not exit before it.
 __device__ __forceinline__ void gc_tcgen05_free(unsigned address, unsigned columns) {

@@ -1073,7 +1073,7 @@ std::vector<unsigned char> rows_of_a(Block& block, const Tcgen05& product) {
 
 std::vector<unsigned char> columns_of_b(Block& block, const Tcgen05& product) {
   std::vector<unsigned char> found;
-  const int columns = product.columns / (product.pair ? 2 : 1);
+  const int columns = product.columns_of_a_block();
   for (Block* const of : sharers(block, product)) {
     const std::vector<unsigned char> part = tensor_operand(*of, "b", product.b, columns, product.turned);
     found.insert(found.end(), part.begin(), part.end());
@@ -1082,7 +1082,7 @@ std::vector<unsigned char> columns_of_b(Block& block, const Tcgen05& product) {
 }
 
 void watch_product(Block& block, const Tcgen05& product) {
-  const int columns = product.columns / (product.pair ? 2 : 1);
+  const int columns = product.columns_of_a_block();
   for (const Block* const of : sharers(block, product)) {
     if (!product.a_columns.count) watch_rows(*of, start_of(product.a), stride_of(product.a), 0, product.rows);
     if (product.turned) watch_turned(*of, product.b, columns);
@@ -1569,30 +1569,27 @@ static std::vector<unsigned char> read_by(const TmaStore& store) {
   return found;
 }
 
-// What the thread's stores read is taken, and then no longer looked at.
-static void take_stored(int pending, void* caller) {
+// What the thread's stores read is taken, and then no longer looked at. Returns those of which it was not yet.
+static std::vector<const TmaStore*> take_stored(int pending, void* caller) {
   Thread& self = *running;
+  std::vector<const TmaStore*> taken;
   __tsan_func_entry(caller);
   for (TmaStore& store : self.stores) {
     if (store.group >= self.store_groups - pending || !store.taken.empty()) continue;
     __tsan_read_range(const_cast<unsigned char*>(store.source), box_bytes(store.map));
     store.taken = read_by(store);
+    taken.push_back(&store);
   }
   __tsan_func_exit();
   __tsan_acquire(&self.block->stored_sync);
+  return taken;
 }
 
 void gc_runtime_tma_store_wait_read(int pending) {
-  const auto read = [pending] {
-    std::vector<std::vector<unsigned char>> found;
-    for (const TmaStore& store : running->stores)
-      if (store.group < running->store_groups - pending && store.taken.empty()) found.push_back(read_by(store));
-    return found;
-  };
-  const auto before = read();
+  const std::vector<const TmaStore*> taken = take_stored(pending, __builtin_return_address(0));
   yield();
-  if (read() != before) fail("gc_tma_store_wait_read: what a TMA store reads has been written meanwhile");
-  take_stored(pending, __builtin_return_address(0));
+  for (const TmaStore* const store : taken)
+    if (store->taken != read_by(*store)) fail("gc_tma_store_wait_read: what a TMA store reads has been written meanwhile");
 }
 
 void gc_runtime_tma_store_wait(int pending) {

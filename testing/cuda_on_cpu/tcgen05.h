@@ -33,6 +33,7 @@ struct Tcgen05 {  // one product; the operands as the thread that asked for it f
   std::vector<unsigned char> a_bytes, b_bytes;  // of one block after the other
   char sync;  // its address is for ThreadSanitizer: its end
 
+  int columns_of_a_block() const { return pair ? columns / 2 : columns; }  // of b
   TensorSpan sums() const { return {first_column, (unsigned)columns}; }
   bool uses(TensorSpan span) const { return sums().meets(span) || a_columns.meets(span); }
 };

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.limits import Limits, register_share
 from gpucomp.device.lockstep import most
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.geometry import Geometry
@@ -139,7 +139,7 @@ def work(s: Tcgen05AttentionSchedule, p: simt.AttentionProblem) -> Work:
         ahead=s.stages,
         shared_traffic=steps * (loaded + s.consumers * (loaded + ROW_BYTES * GROUP * d.depth_panels)),
         shared_bytes=shared_bytes(s, p),
-        registers=REGISTER_FILE // d.threads // 8 * 8 if alone else registers(s, p),
+        registers=register_share(d.threads) if alone else registers(s, p),
         instructions=most(powers, issued) * scores / WARP + 4 * s.consumers * steps * TILE_INSTRUCTIONS,
         chains=s.tile_n // 8,
         step_cycles=TILE_CYCLES / s.consumers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.limits import Limits, register_share
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import tunable
@@ -104,7 +104,7 @@ def work(s: WgmmaAttentionSchedule, p: simt.AttentionProblem) -> Work:
         ahead=s.stages,
         shared_traffic=steps * (loaded + s.consumers * (loaded + ROW_BYTES * ROWS * d.depth_panels)),
         shared_bytes=shared_bytes(s, p),
-        registers=REGISTER_FILE // d.threads // 8 * 8 if d.trades else registers(s, p),  # setmaxnreg redistributes them
+        registers=register_share(d.threads) if d.trades else registers(s, p),  # setmaxnreg redistributes them
         instructions=SCORE_INSTRUCTIONS * scores / WARP + 4 * s.consumers * steps * TILE_INSTRUCTIONS,
         chains=s.tile_n // 8,
         step_cycles=TILE_CYCLES / (1 + s.overlap),
